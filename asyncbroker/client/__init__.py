@@ -1,0 +1,1 @@
+"""A small blocking Kafka client over a socket: for the command line and for Spark's executors."""

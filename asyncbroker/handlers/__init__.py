@@ -1,0 +1,68 @@
+"""The one list of what the broker supports; the ApiVersions answer is computed from it.
+
+A handler is a function `handle(broker, context, request)` in the module of its API. It returns the
+response, `None` when nothing is to be written (Produce with acks=0), or an awaitable of either; one
+that need not wait returns at once, so that dispatch can answer without a task. Modules are imported
+when their API is first asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
+
+from asyncbroker.protocol.api import API_BY_KEY, Api
+from asyncbroker.protocol.schema import Versions
+
+Handle = Callable[[Any, Any, Any], "Any | Awaitable[Any]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """What the broker does with one API: versions it advertises, and those it truly serves."""
+
+    api: Api
+    advertised: Versions
+    served: Versions
+
+    def load(self) -> Handle:
+        """Imports the handler's module and returns its function."""
+        handle: Handle = import_module(f"asyncbroker.handlers.{self.api.module}").handle
+        return handle
+
+
+def _handler(key: int, advertised: str, served: str | None = None) -> Handler:
+    return Handler(API_BY_KEY[key], Versions.parse(advertised), Versions.parse(served or advertised))
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    handler.api.key: handler
+    for handler in (
+        # Produce 0 to 2 is advertised and not served, as in Kafka 4: librdkafka before 2.11 stops
+        # compressing, or falls back to message format v0, when it does not see it (KAFKA-18659).
+        _handler(0, "0-11", "3-11"),
+        _handler(1, "4-16"),
+        _handler(2, "1-10"),
+        _handler(3, "0-12"),
+        _handler(8, "2-9"),
+        _handler(9, "1-9"),
+        _handler(10, "0-5"),
+        _handler(11, "0-9"),
+        _handler(12, "0-4"),
+        _handler(13, "0-5"),
+        _handler(14, "0-5"),
+        _handler(15, "0-5"),
+        _handler(16, "0-5"),
+        _handler(18, "0-4"),
+        _handler(19, "0-7"),
+        _handler(20, "0-6"),
+        _handler(22, "0-5"),
+        _handler(23, "2-4"),
+        _handler(32, "0-4"),
+        _handler(42, "0-2"),
+        _handler(44, "0-1"),
+        _handler(60, "0-1"),
+    )
+}

@@ -1,0 +1,79 @@
+"""The table of APIs: key, name, schema versions, first flexible version, and where the messages are.
+
+A row's versions are those its schema describes; what the broker advertises is the business of
+`asyncbroker/handlers/__init__.py`. Message modules are imported when first asked for, since
+declaring every dataclass at start would cost more time than the rest of the start together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Final
+
+from asyncbroker.protocol.schema import Versions
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One API of Kafka's protocol; `flexible_from` is the first version with compact types."""
+
+    key: int
+    name: str
+    versions: Versions
+    flexible_from: int
+    module: str
+
+    @property
+    def request(self) -> type:
+        """The request's message class, e.g. `JoinGroupRequest`."""
+        return self._message("Request")
+
+    @property
+    def response(self) -> type:
+        """The response's message class, e.g. `JoinGroupResponse`."""
+        return self._message("Response")
+
+    def is_flexible(self, version: int) -> bool:
+        """Whether this version uses compact types and tagged fields (KIP-482)."""
+        return version >= self.flexible_from
+
+    def _message(self, suffix: str) -> type:
+        module = import_module(f"asyncbroker.protocol.messages.{self.module}")
+        message: type = getattr(module, self.name + suffix)
+        return message
+
+
+def _api(key: int, name: str, module: str, versions: str, flexible_from: int) -> Api:
+    return Api(key, name, Versions.parse(versions), flexible_from, module)
+
+
+NEVER_FLEXIBLE: Final = 32767
+
+APIS: Final[tuple[Api, ...]] = (
+    _api(0, "Produce", "produce", "3-11", 9),
+    _api(1, "Fetch", "fetch", "4-16", 12),
+    _api(2, "ListOffsets", "list_offsets", "1-10", 6),
+    _api(3, "Metadata", "metadata", "0-12", 9),
+    _api(8, "OffsetCommit", "offset_commit", "2-9", 8),
+    _api(9, "OffsetFetch", "offset_fetch", "1-9", 6),
+    _api(10, "FindCoordinator", "find_coordinator", "0-5", 3),
+    _api(11, "JoinGroup", "join_group", "0-9", 6),
+    _api(12, "Heartbeat", "heartbeat", "0-4", 4),
+    _api(13, "LeaveGroup", "leave_group", "0-5", 4),
+    _api(14, "SyncGroup", "sync_group", "0-5", 4),
+    _api(15, "DescribeGroups", "describe_groups", "0-5", 5),
+    _api(16, "ListGroups", "list_groups", "0-5", 3),
+    _api(18, "ApiVersions", "api_versions", "0-4", 3),
+    _api(19, "CreateTopics", "create_topics", "0-7", 5),
+    _api(20, "DeleteTopics", "delete_topics", "0-6", 4),
+    _api(22, "InitProducerId", "init_producer_id", "0-5", 2),
+    _api(23, "OffsetForLeaderEpoch", "offset_for_leader_epoch", "2-4", 4),
+    _api(32, "DescribeConfigs", "describe_configs", "0-4", 4),
+    _api(42, "DeleteGroups", "delete_groups", "0-2", 2),
+    _api(44, "IncrementalAlterConfigs", "incremental_alter_configs", "0-1", 1),
+    _api(60, "DescribeCluster", "describe_cluster", "0-1", 0),
+)
+
+API_BY_KEY: Final[dict[int, Api]] = {api.key: api for api in APIS}
+API_BY_NAME: Final[dict[str, Api]] = {api.name: api for api in APIS}

@@ -1,0 +1,1 @@
+"""The message tables, one file for each API."""
