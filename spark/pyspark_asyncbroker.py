@@ -1,0 +1,1 @@
+"""PySpark imports modules named `pyspark_*` and registers their `DefaultSource`."""
