@@ -1,0 +1,88 @@
+# What the scripts share: a virtual environment in .venv, Java, Maven. Sourced, never run.
+# Every function says what it does before it does it, and ends the script when it cannot.
+
+set -eu
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+VENV=${ASYNCBROKER_VENV:-$ROOT/.venv}
+CACHE=$ROOT/.cache
+cd "$ROOT"
+
+say() { printf '\033[1m== %s\033[0m\n' "$*" >&2; }
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+# apt_install PACKAGE...: Debian's packages, when we may install them.
+apt_install() {
+  command -v apt-get > /dev/null || die "$* is needed, and there is no apt-get to install it with"
+  local as_root=()
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo > /dev/null || die "$* is needed: install it as root (apt-get install $*)"
+    as_root=(sudo)
+  fi
+  say "installing $* with apt-get"
+  "${as_root[@]}" apt-get update -qq >&2
+  DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "$@" >&2
+}
+
+# find_python: the newest Python from 3.10 on that runs here; PYTHON overrides.
+find_python() {
+  local candidate
+  for candidate in ${PYTHON:-} python3 python3.13 python3.12 python3.11 python3.10; do
+    if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2> /dev/null; then
+      echo "$candidate"
+      return
+    fi
+  done
+  die "Python 3.10 or newer is needed"
+}
+
+# need_venv EXTRA: .venv with this checkout installed in place, and the extra's packages.
+need_venv() {
+  local extra=$1 python stamp wanted
+  stamp=$VENV/.installed-$extra
+  wanted=$(cat pyproject.toml "${BASH_SOURCE[0]}" | cksum)
+  if [ -x "$VENV/bin/python" ] && [ "$(cat "$stamp" 2> /dev/null)" = "$wanted" ]; then return; fi
+  if [ ! -x "$VENV/bin/python" ]; then
+    python=$(find_python)
+    say "creating $VENV with $("$python" --version)"
+    "$python" -m venv "$VENV" 2> /dev/null || { rm -rf "$VENV"; apt_install python3-venv; "$python" -m venv "$VENV"; }
+  fi
+  say "installing asyncbroker[$extra] into $VENV (a few minutes the first time)"
+  "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade pip
+  "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[$extra]"
+  echo "$wanted" > "$stamp"
+}
+
+java_is_new_enough() {
+  local version
+  version=$("$1" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1)
+  [ -n "$version" ] && [ "$version" -ge 17 ]
+}
+
+# need_java: JAVA_HOME with Java 17 or newer, found or installed.
+need_java() {
+  if [ -n "${JAVA_HOME:-}" ] && java_is_new_enough "$JAVA_HOME/bin/java"; then return; fi
+  if ! { command -v java > /dev/null && java_is_new_enough java; }; then
+    apt_install openjdk-17-jdk-headless
+  fi
+  JAVA_HOME=$(dirname "$(dirname "$(readlink -f "$(command -v java)")")")
+  export JAVA_HOME
+}
+
+# need_kafka_classpath: resolves Apache Kafka's jars from Maven into .cache once; prints the file
+# that holds the classpath.
+KAFKA_VERSION=${KAFKA_VERSION:-4.3.1}
+need_kafka_classpath() {
+  local file=$CACHE/kafka-$KAFKA_VERSION.classpath pom
+  if [ ! -s "$file" ]; then
+    need_java
+    command -v mvn > /dev/null || apt_install maven
+    say "resolving Apache Kafka $KAFKA_VERSION from Maven"
+    mkdir -p "$CACHE"
+    pom=$(mktemp -d)
+    sed "s/@VERSION@/$KAFKA_VERSION/" scripts/kafka-pom.xml > "$pom/pom.xml"
+    mvn -q -B -f "$pom/pom.xml" dependency:build-classpath -Dmdep.outputFile="$file.tmp" >&2
+    rm -rf "$pom"
+    mv "$file.tmp" "$file"
+  fi
+  echo "$file"
+}
