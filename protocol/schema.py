@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 VERSION_MAX: Final = 32767
 
@@ -77,6 +77,17 @@ RECORDS: Final = Primitive("records", None)
 UUID: Final = Primitive("uuid", ZERO_UUID)
 
 
+class SizedPart(Protocol):
+    """Bytes that lie elsewhere, such as a range of a file; an encoder needs only their number."""
+
+    @property
+    def size(self) -> int: ...
+
+
+RecordBytes = bytes | bytearray | memoryview | SizedPart | None
+"""What a RECORDS field may hold. Decoding gives a `memoryview`; a `SizedPart` can only be sent."""
+
+
 @dataclass(frozen=True, slots=True)
 class Nested:
     """A struct field: another message class, encoded in place."""
@@ -130,8 +141,9 @@ def wire(
     """Declares a field: a `dataclasses.field` that carries its row of the table.
 
     Without `default` the type's own default holds: 0, false, "", an empty list, an empty struct.
-    `tagged` is the range in which the field is a tagged one; it defaults to `versions` when `tag` is
-    given.
+    `tagged` is the range in which the field is a tagged one; it defaults to `versions` when `tag`
+    is given. A tagged struct is declared with `default=None`, which stands for its absence, so
+    that the many responses without one do not build it.
     """
     wire_type: WireType = type if isinstance(type, (Primitive, Array)) else Nested(type)
     field_versions = Versions.parse(versions)
