@@ -1,0 +1,105 @@
+"""A real broker process for real clients.
+
+By default each test session starts `asyncbroker serve` on a data directory and on a free port.
+`BOOTSTRAP_SERVERS=host:port` runs the same tests against any other broker, such as Apache Kafka;
+tests that restart the broker are then skipped, since that one is not theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+READY_SECONDS_MAX = 20
+STOP_SECONDS_MAX = 20
+
+# Group tests need not wait for members that will never come.
+SETTINGS = ("group.initial.rebalance.delay.ms=0", "log.segment.bytes=1048576")
+
+
+class BrokerProcess:
+    """One broker process on a data directory: started, killed and started again on one port."""
+
+    def __init__(self, data: Path, settings: tuple[str, ...] = SETTINGS) -> None:
+        self._data = data
+        self._settings = settings
+        self._process: subprocess.Popen[str] | None = None
+        self.bootstrap_servers = "127.0.0.1:0"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Starts the process and waits for the line that says that it answers."""
+        command = [sys.executable, "-m", "asyncbroker", "serve", "--data", str(self._data)]
+        command += ["--listen", self.bootstrap_servers]
+        for setting in self._settings:
+            command += ["--set", setting]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().split()
+        assert line[:2] == ["asyncbroker", "ready"], f"not ready: {line}"
+        self.bootstrap_servers = line[2]
+
+    def kill(self) -> None:
+        """Ends the process as a power cut would end it."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+        self._close()
+
+    def stop(self) -> int:
+        """Asks the process to end and returns its exit status."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        status = self._process.wait(STOP_SECONDS_MAX)
+        self._close()
+        return status
+
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def _close(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The broker that the whole session shares; topics and groups have names of their own."""
+    if other := os.environ.get("BOOTSTRAP_SERVERS"):
+        yield other
+        return
+    broker = BrokerProcess(tmp_path_factory.mktemp("shared-broker"))
+    broker.start()
+    yield broker.bootstrap_servers
+    assert broker.is_running(), "the shared broker died during the tests"
+    assert broker.stop() == 0
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker of the test's own, to kill and restart."""
+    if os.environ.get("BOOTSTRAP_SERVERS"):
+        pytest.skip("restarts the broker: only for one that the test started")
+    broker = BrokerProcess(tmp_path / "data")
+    broker.start()
+    yield broker
+    if broker.is_running():
+        broker.stop()
+
+
+@pytest.fixture
+def fresh() -> Callable[[str], str]:
+    """Makes names that no other test uses: `fresh("topic")`."""
+    return lambda kind: f"{kind}-{uuid.uuid4().hex[:12]}"

@@ -1,0 +1,222 @@
+"""Apache Kafka's own command-line classes, and with them its Java client, against the broker.
+
+`scripts/test` resolves the jars from Maven and names the classpath file; without it these tests are
+skipped, which `scripts/test` never lets happen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from compat_tests.conftest import BrokerProcess
+
+Fresh = Callable[[str], str]
+TOOL_SECONDS_MAX = 90
+
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(
+        "ASYNCBROKER_KAFKA_CLASSPATH" not in os.environ,
+        reason="needs Kafka's jars: run scripts/test",
+    ),
+]
+
+
+def java(name: str, *arguments: str) -> list[str]:
+    classpath = Path(os.environ["ASYNCBROKER_KAFKA_CLASSPATH"]).read_text().strip()
+    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    return ["java", *options, "-cp", classpath, f"org.apache.kafka.tools.{name}", *arguments]
+
+
+def run(name: str, *arguments: str, stdin: str = "") -> str:
+    """Runs one of Kafka's tools to its end and returns its standard output."""
+    result = subprocess.run(
+        java(name, *arguments),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=TOOL_SECONDS_MAX,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def create(servers: str, topic: str, partitions: int, *arguments: str) -> None:
+    run(
+        "TopicCommand",
+        *("--bootstrap-server", servers, "--create", "--topic", topic),
+        *("--partitions", str(partitions), "--replication-factor", "1", *arguments),
+    )
+
+
+def consume(servers: str, topic: str, count: int, *arguments: str) -> list[str]:
+    output = run(
+        "consumer.ConsoleConsumer",
+        *("--bootstrap-server", servers, "--topic", topic, "--from-beginning"),
+        *("--max-messages", str(count), "--timeout-ms", "30000", *arguments),
+    )
+    return [line for line in output.split("\n") if line]
+
+
+def test_topics_are_created_described_altered_and_deleted(
+    bootstrap_servers: str, fresh: Fresh
+) -> None:
+    topic = fresh("java-topic")
+    servers = ("--bootstrap-server", bootstrap_servers)
+    create(bootstrap_servers, topic, 3, "--config", "retention.ms=60000")
+    described = run("TopicCommand", *servers, "--describe", "--topic", topic)
+    assert re.search(r"PartitionCount:\s*3", described)
+    assert "retention.ms=60000" in described
+    assert topic in run("TopicCommand", *servers, "--list").split()
+    run("TopicCommand", *servers, "--delete", "--topic", topic)
+    assert topic not in run("TopicCommand", *servers, "--list").split()
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_console_producer_and_consumer(bootstrap_servers: str, fresh: Fresh, codec: str) -> None:
+    topic = fresh("java-console")
+    create(bootstrap_servers, topic, 1)
+    lines = [f"trace:{n}\tkey-{n}\tvalue {n}" for n in range(100)]
+    run(
+        "ConsoleProducer",
+        *("--bootstrap-server", bootstrap_servers, "--topic", topic),
+        *("--compression-codec", codec),
+        *("--property", "parse.key=true", "--property", "parse.headers=true"),
+        *("--property", "null.marker=NULL"),
+        stdin="\n".join([*lines, "trace:x\tkey-null\tNULL"]) + "\n",
+    )
+    printed = ("print.key=true", "print.headers=true", "print.offset=true", "print.timestamp=true")
+    properties = [part for name in printed for part in ("--property", name)]
+    got = consume(bootstrap_servers, topic, 101, *properties)
+    assert len(got) == 101
+    for n, line in enumerate(got[:100]):
+        timestamp, offset, headers, key, value = line.split("\t")
+        assert (offset, headers, key, value) == (
+            f"Offset:{n}",
+            f"trace:{n}",
+            f"key-{n}",
+            f"value {n}",
+        )
+        assert re.fullmatch(r"CreateTime:\d{13}", timestamp)
+    assert got[100].endswith("key-null\tnull")
+
+
+class VerifiableConsumer:
+    """Kafka's VerifiableConsumer: a group member that prints what happens to it as JSON lines."""
+
+    def __init__(self, servers: str, topic: str, group: str, assignor: str) -> None:
+        self._process = subprocess.Popen(
+            java(
+                "VerifiableConsumer",
+                *("--bootstrap-server", servers, "--topic", topic, "--group-id", group),
+                *("--reset-policy", "earliest", "--session-timeout", "6000"),
+                *("--assignment-strategy", f"org.apache.kafka.clients.consumer.{assignor}"),
+            ),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self.assigned: set[int] = set()
+        self.consumed = 0
+
+    def events(self) -> Iterator[dict[str, object]]:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            event = json.loads(line)
+            match event["name"]:
+                case "partitions_assigned":
+                    self.assigned |= {p["partition"] for p in event["partitions"]}
+                case "partitions_revoked":
+                    self.assigned -= {p["partition"] for p in event["partitions"]}
+                case "records_consumed":
+                    self.consumed += event["count"]
+            yield event
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        for _ in self.events():
+            if condition():
+                return
+        raise AssertionError("the consumer ended before the condition was reached")
+
+    def close(self) -> None:
+        self._process.terminate()
+        for _ in self.events():
+            pass
+        self._process.wait(30)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+@pytest.mark.parametrize("assignor", ["RangeAssignor", "CooperativeStickyAssignor"])
+def test_group_of_java_consumers(bootstrap_servers: str, fresh: Fresh, assignor: str) -> None:
+    topic, group = fresh("java-group"), fresh("group")
+    create(bootstrap_servers, topic, 4)
+    first = VerifiableConsumer(bootstrap_servers, topic, group, assignor)
+    first.until(lambda: first.assigned == {0, 1, 2, 3})
+    second = VerifiableConsumer(bootstrap_servers, topic, group, assignor)
+    second.until(lambda: len(second.assigned) == 2)
+    first.until(lambda: len(first.assigned) == 2)
+    assert first.assigned | second.assigned == {0, 1, 2, 3}
+    run(
+        "VerifiableProducer",
+        *("--bootstrap-server", bootstrap_servers, "--topic", topic),
+        *("--max-messages", "400", "--acks", "-1"),
+    )
+    described = run(
+        "consumer.group.ConsumerGroupCommand",
+        *("--bootstrap-server", bootstrap_servers, "--describe", "--group", group, "--members"),
+    )
+    assert described.count("consumer-") >= 2
+    second.close()
+    first.until(lambda: first.assigned == {0, 1, 2, 3})
+    first.close()
+    assert first.consumed + second.consumed == 400
+
+
+def test_groups_are_listed_described_and_reset(bootstrap_servers: str, fresh: Fresh) -> None:
+    topic, group = fresh("java-lag"), fresh("group")
+    create(bootstrap_servers, topic, 1)
+    producer = ("--bootstrap-server", bootstrap_servers, "--topic", topic)
+    run("ConsoleProducer", *producer, stdin="".join(f"{n}\n" for n in range(10)))
+    consume(bootstrap_servers, topic, 10, "--group", group)
+    command = "consumer.group.ConsumerGroupCommand"
+    servers = ("--bootstrap-server", bootstrap_servers)
+    assert group in run(command, *servers, "--list").split()
+    reset = ("--reset-offsets", "--to-offset", "4", "--topic", topic, "--execute")
+    run(command, *servers, "--group", group, *reset)
+    described = run(command, *servers, "--describe", "--group", group)
+    row = next(line.split() for line in described.split("\n") if f" {topic} " in line)
+    current, end, lag = row[row.index(topic) + 2 :][:3]
+    assert (current, end, lag) == ("4", "10", "6")
+    run(command, *servers, "--delete", "--group", group)
+    assert group not in run(command, *servers, "--list").split()
+
+
+def test_offsets_by_time(bootstrap_servers: str, fresh: Fresh) -> None:
+    topic = fresh("java-offsets")
+    create(bootstrap_servers, topic, 1)
+    producer = ("--bootstrap-server", bootstrap_servers, "--topic", topic)
+    run("ConsoleProducer", *producer, stdin="".join(f"{n}\n" for n in range(10)))
+    for time, offset in (("-1", "10"), ("-2", "0"), ("1000", "0"), ("-3", None)):
+        found = run("GetOffsetShell", *producer, "--time", time).strip().split(":")
+        assert found[:2] == [topic, "0"]
+        assert offset is None or found[2] == offset
+
+
+def test_records_of_a_java_producer_survive_a_kill(own_broker: BrokerProcess, fresh: Fresh) -> None:
+    topic = fresh("java-kill")
+    servers = own_broker.bootstrap_servers
+    create(servers, topic, 1)
+    producer = ("--bootstrap-server", servers, "--topic", topic)
+    acks = ("--producer-property", "acks=all")
+    run("ConsoleProducer", *producer, *acks, stdin="".join(f"{n}\n" for n in range(100)))
+    own_broker.kill()
+    own_broker.start()
+    assert consume(servers, topic, 100) == [str(n) for n in range(100)]

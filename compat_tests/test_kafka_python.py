@@ -1,0 +1,146 @@
+"""kafka-python against the broker."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import KafkaAdminClient, NewTopic
+
+from compat_tests.conftest import BrokerProcess
+
+Fresh = Callable[[str], str]
+T0 = 1_600_000_000_000
+
+
+def create(servers: str, topic: str, partitions: int) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=servers)
+    admin.create_topics([NewTopic(topic, partitions, 1)])
+    admin.close()
+
+
+def read(servers: str, topic: str, count: int) -> list[Any]:
+    consumer = KafkaConsumer(
+        topic, bootstrap_servers=servers, auto_offset_reset="earliest", consumer_timeout_ms=20_000
+    )
+    records = [record for record, _ in zip(consumer, range(count), strict=False)]
+    consumer.close()
+    return records
+
+
+@pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
+def test_records_come_back_as_they_were_sent(
+    bootstrap_servers: str, fresh: Fresh, codec: str | None
+) -> None:
+    topic = fresh("codec")
+    create(bootstrap_servers, topic, 1)
+    producer = KafkaProducer(bootstrap_servers=bootstrap_servers, compression_type=codec)
+    sent = [
+        (b"key", b"value" * 50, [("trace", b"1"), ("trace", b"")]),
+        (None, b"no key", []),
+        (b"tombstone", None, []),
+        (b"", b"", []),
+    ]
+    for index, (key, value, headers) in enumerate(sent):
+        producer.send(topic, value, key, headers, partition=0, timestamp_ms=T0 + index)
+    producer.close()
+    records = read(bootstrap_servers, topic, len(sent))
+    assert [(r.key, r.value, list(r.headers)) for r in records] == sent
+    assert [(r.offset, r.timestamp) for r in records] == [(n, T0 + n) for n in range(4)]
+
+
+def test_offsets_by_time(bootstrap_servers: str, fresh: Fresh) -> None:
+    topic = fresh("times")
+    create(bootstrap_servers, topic, 1)
+    producer = KafkaProducer(bootstrap_servers=bootstrap_servers, linger_ms=100)
+    for index in range(10):
+        producer.send(topic, b"%d" % index, partition=0, timestamp_ms=T0 + 1000 * index)
+    producer.close()
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap_servers)
+    partition = TopicPartition(topic, 0)
+    found = consumer.offsets_for_times({partition: T0 + 2500})[partition]
+    assert (found.offset, found.timestamp) == (3, T0 + 3000)
+    assert consumer.beginning_offsets([partition]) == {partition: 0}
+    assert consumer.end_offsets([partition]) == {partition: 10}
+    consumer.close()
+
+
+class Member(threading.Thread):
+    """One member of a group, polling in a thread of its own until it is told to leave."""
+
+    def __init__(self, servers: str, group: str, topic: str, strategy: str) -> None:
+        super().__init__(daemon=True)
+        self.values: list[int] = []
+        self.assignment: set[TopicPartition] = set()
+        self.leaving = threading.Event()
+        self._consumer = KafkaConsumer(
+            bootstrap_servers=servers,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            partition_assignment_strategy=[strategy],
+            heartbeat_interval_ms=200,
+            session_timeout_ms=6000,
+        )
+        self._consumer.subscribe([topic])
+
+    def run(self) -> None:
+        while not self.leaving.is_set():
+            for records in self._consumer.poll(timeout_ms=100).values():
+                self.values += [int(record.value) for record in records]
+            self.assignment = set(self._consumer.assignment())
+            if self.values:
+                self._consumer.commit()
+        self._consumer.close()
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "condition not reached"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("strategy", ["range", "roundrobin"])
+def test_group_shares_partitions_and_takes_over(
+    bootstrap_servers: str, fresh: Fresh, strategy: str
+) -> None:
+    topic, group = fresh("group-topic"), fresh("group")
+    create(bootstrap_servers, topic, 4)
+    members = [Member(bootstrap_servers, group, topic, strategy) for _ in range(2)]
+    for member in members:
+        member.start()
+    wait_until(lambda: [len(m.assignment) for m in members] == [2, 2])
+    producer = KafkaProducer(bootstrap_servers=bootstrap_servers)
+    for index in range(40):
+        producer.send(topic, b"%d" % index, partition=index % 4)
+    producer.close()
+    wait_until(lambda: len(members[0].values) + len(members[1].values) >= 40)
+    assert sorted(members[0].values + members[1].values) == list(range(40))
+    members[1].leaving.set()
+    wait_until(lambda: len(members[0].assignment) == 4)
+    members[0].leaving.set()
+    for member in members:
+        member.join(20)
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap_servers)
+    offsets = admin.list_group_offsets([group])
+    admin.close()
+    assert sorted(offset.offset for offset in offsets[group].values()) == [10] * 4
+
+
+def test_records_survive_a_restart(own_broker: BrokerProcess, fresh: Fresh) -> None:
+    topic = fresh("restart")
+    servers = own_broker.bootstrap_servers
+    producer = KafkaProducer(bootstrap_servers=servers, acks="all")
+    for index in range(100):
+        producer.send(topic, b"%d" % index).get(20)
+    own_broker.kill()
+    own_broker.start()
+    for index in range(100, 200):
+        producer.send(topic, b"%d" % index).get(20)
+    producer.close()
+    assert [int(r.value) for r in read(servers, topic, 200)] == list(range(200))
