@@ -130,6 +130,8 @@ def _snappy_decompress(data: Buffer, bytes_max: int) -> Buffer:
     view = memoryview(data)
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         return _snappy_block(view, bytes_max, bytes_max)
+    if len(view) < len(_XERIAL_HEADER):
+        raise CorruptBatch("snappy: the header is cut off")
     parts: list[bytes] = []
     left = bytes_max
     position = len(_XERIAL_HEADER)
