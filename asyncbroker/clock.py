@@ -1,0 +1,121 @@
+"""Time as the broker sees it: one seam for reading the clocks and for setting timers.
+
+Waits, sessions and deadlines use monotonic seconds, records and retention use wall milliseconds;
+nothing else in the broker asks the system for the time. `SystemClock` is the running event loop's
+own time. `ManualClock` stands still until a test moves it, and then runs what falls due in order,
+so that tests need no sleeps and a failing run can be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Timer(Protocol):
+    """What `call_at` returns: a callback that has not run yet."""
+
+    def cancel(self) -> None:
+        """Forgets the callback; harmless when it has run."""
+
+
+class Clock(Protocol):
+    """The two clocks and the one way to be called later."""
+
+    def monotonic(self) -> float:
+        """Seconds that only grow; their zero has no meaning."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the epoch; may jump in both directions."""
+
+    def call_at(self, when: float, callback: Callable[..., object], *args: object) -> Timer:
+        """Runs `callback(*args)` once `monotonic()` has reached `when`."""
+
+
+class SystemClock:
+    """The clocks of the machine and the timers of one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.monotonic: Callable[[], float] = loop.time
+        self._call_at = loop.call_at
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000
+
+    def call_at(self, when: float, callback: Callable[..., object], *args: object) -> Timer:
+        """Runs `callback(*args)` on the loop when its time has reached `when`."""
+        return self._call_at(when, callback, *args)
+
+
+class ManualClock:
+    """A clock that a test moves by hand; due callbacks run inside `advance`, earliest first."""
+
+    def __init__(self, *, monotonic: float = 1_000.0, wall_ms: int = 1_700_000_000_000) -> None:
+        self._monotonic = monotonic
+        self._wall_ms = float(wall_ms)
+        self._timers: list[_ManualTimer] = []
+        self._timers_set = 0
+
+    def monotonic(self) -> float:
+        """Seconds moved so far, from an arbitrary start."""
+        return self._monotonic
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the epoch, as last set."""
+        return int(self._wall_ms)
+
+    def call_at(self, when: float, callback: Callable[..., object], *args: object) -> Timer:
+        """Runs `callback(*args)` in the `advance` that reaches `when`."""
+        self._timers_set += 1
+        timer = _ManualTimer(when, self._timers_set, callback, args)
+        heapq.heappush(self._timers, timer)
+        return timer
+
+    def next_deadline(self) -> float | None:
+        """When the next callback is due; None without one."""
+        while self._timers and self._timers[0].is_cancelled:
+            heapq.heappop(self._timers)
+        return self._timers[0].when if self._timers else None
+
+    def advance(self, seconds: float) -> None:
+        """Moves both clocks forward, stopping at each deadline on the way to run its callback."""
+        target = self._monotonic + seconds
+        while (deadline := self.next_deadline()) is not None and deadline <= target:
+            timer = heapq.heappop(self._timers)
+            self._move_to(max(deadline, self._monotonic))
+            timer.callback(*timer.args)
+        self._move_to(target)
+
+    def jump_wall_ms(self, delta_ms: int) -> None:
+        """Sets the wall clock forward or back, as an operator or NTP does; timers do not notice."""
+        self._wall_ms += delta_ms
+
+    def _move_to(self, monotonic: float) -> None:
+        self._wall_ms += (monotonic - self._monotonic) * 1000
+        self._monotonic = monotonic
+
+
+class _ManualTimer:
+    """One entry of the heap; ties run in the order in which they were set."""
+
+    __slots__ = ("args", "callback", "is_cancelled", "number", "when")
+
+    def __init__(
+        self, when: float, number: int, callback: Callable[..., object], args: tuple[object, ...]
+    ) -> None:
+        self.when = when
+        self.number = number
+        self.callback = callback
+        self.args = args
+        self.is_cancelled = False
+
+    def __lt__(self, other: _ManualTimer) -> bool:
+        return (self.when, self.number) < (other.when, other.number)
+
+    def cancel(self) -> None:
+        """Leaves the entry in the heap, to be dropped when it comes up."""
+        self.is_cancelled = True

@@ -1,0 +1,128 @@
+"""Commit rounds: makes appended batches durable before they are acknowledged (acks=all).
+
+A round takes all that waits, fsyncs each dirty partition once in worker threads, and answers; who
+arrives meanwhile joins the next round. So the slower the disk is, the more acknowledgements share
+one fsync, and there is never more than one round under way. A round begins at the end of the loop
+iteration in which its first waiter came, so that requests that were received together go together.
+
+An fsync that fails is never tried again: its waiters get KAFKA_STORAGE_ERROR and the directory goes
+offline (see `storage.py`). Who waits only knows `durable`: how a round makes its bytes durable can
+change behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from asyncbroker.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from asyncbroker.partition import Partition
+    from asyncbroker.storage import Storage
+
+# fsyncs of different files wait for the same disk cache flush when they run at the same time.
+FLUSHES_AT_ONCE: Final = 4
+
+
+class Commits:
+    """The rounds of one log directory. All methods are for the event loop's thread."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._gathering: dict[Partition, list[asyncio.Future[None]]] = {}
+        self._flushes_running = 0
+        self._is_round_due = False
+        self._idle: asyncio.Future[None] | None = None
+
+    def durable(self, partition: Partition, end_offset: int) -> asyncio.Future[None] | None:
+        """None when all below `end_offset` is durable; otherwise what to wait for.
+
+        The future is the caller's own: it may be cancelled, or given another outcome by a timeout.
+        It fails with KafkaError(KAFKA_STORAGE_ERROR) when the disk does.
+        """
+        if partition.log.durable_end_offset >= end_offset:
+            return None
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = self._gathering.get(partition)
+        if waiting is None:
+            self._gathering[partition] = [future]
+            if not self._is_round_due and not self._flushes_running:
+                self._is_round_due = True
+                asyncio.get_running_loop().call_soon(self._start_round)
+        else:
+            waiting.append(future)
+        return future
+
+    async def close(self) -> None:
+        """Waits until nobody waits for a round any more."""
+        if self._gathering or self._flushes_running:
+            self._idle = asyncio.get_running_loop().create_future()
+            await self._idle
+
+    def _start_round(self) -> None:
+        """Takes all that waits and spreads its partitions over a few threads."""
+        self._is_round_due = False
+        gathered, self._gathering = list(self._gathering.items()), {}
+        if (error := self._storage.error) is not None:
+            for partition, waiting in gathered:
+                _fail(waiting, partition, error)
+            self._end_round()
+            return
+        stripes = [gathered[first::FLUSHES_AT_ONCE] for first in range(FLUSHES_AT_ONCE)]
+        self._flushes_running = len(gathered[:FLUSHES_AT_ONCE])
+        for stripe in stripes[: self._flushes_running]:
+            for partition, _ in stripe:
+                partition.enter()
+            flushed = self._storage.workers.run(_flush, [partition for partition, _ in stripe])
+            flushed.add_done_callback(lambda done, stripe=stripe: self._flushed(stripe, done))
+
+    def _flushed(
+        self,
+        stripe: list[tuple[Partition, list[asyncio.Future[None]]]],
+        done: asyncio.Future[list[OSError | None]],
+    ) -> None:
+        """Answers those who waited for one thread's partitions; the last thread ends the round."""
+        for (partition, waiting), error in zip(stripe, done.result(), strict=True):
+            partition.leave()
+            if error is None:
+                for future in waiting:
+                    if not future.done():
+                        future.set_result(None)
+            else:
+                self._storage.fail(error)
+                _fail(waiting, partition, error)
+        self._flushes_running -= 1
+        if not self._flushes_running:
+            self._end_round()
+
+    def _end_round(self) -> None:
+        """Goes on with those who came meanwhile."""
+        if self._gathering:
+            self._start_round()
+        elif self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
+
+def _flush(partitions: list[Partition]) -> list[OSError | None]:
+    """In a thread: the fsyncs of one stripe; an error leaves the rest of the stripe to its own."""
+    errors: list[OSError | None] = []
+    for partition in partitions:
+        try:
+            partition.log.flush()
+        except OSError as error:
+            errors.append(error)
+        else:
+            errors.append(None)
+    return errors
+
+
+def _fail(waiting: list[asyncio.Future[None]], partition: Partition, error: OSError) -> None:
+    """Tells those who wait that their batches may not survive."""
+    for future in waiting:
+        if not future.done():
+            future.set_exception(
+                KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.name} is not durable: {error}"
+                )
+            )

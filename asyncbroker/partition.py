@@ -1,0 +1,383 @@
+"""One partition: the asynchronous face of its log, and the fetches that wait for it.
+
+Appends run in the order in which they arrive. A small one runs on the event loop, at once: its
+bytes go to the page cache in less time than a thread would take to notice it. A large one, and
+everything behind it, is handed to a worker thread, one drain of the queue at a time; so is every
+append while the disk cannot keep up with writeback, because then the kernel may stop the writer.
+`append` says which it was by what it returns: the outcome, or a future of it.
+
+`high_watermark` is where readers must stop: it moves on the event loop, after an append is
+complete. With one replica it is the end of the log, whether that is durable or not.
+
+An `OSError` of the log stays here: a full disk fails the request, a read error takes this partition
+offline, a write error the directory (`storage.py`). Requests only ever see KafkaError.
+
+Not known here: requests, versions, topics, other partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from asyncbroker.protocol.errors import ErrorCode, KafkaError
+from asyncbroker.storage import PASSING_ERRORS, Storage
+
+if TYPE_CHECKING:
+    from asyncbroker.log.partition_log import Appended, FileRange, PartitionLog
+    from asyncbroker.protocol.records import BatchHeader
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+class FetchWaiter:
+    """A fetch that waits until its partitions together have `missing_bytes` more.
+
+    `future` is resolved once: by the append that brings the last missing byte, by a partition that
+    goes away, or by whoever set a deadline (`wake`). The fetch then reads again and sees which.
+    """
+
+    __slots__ = ("future", "missing_bytes")
+
+    def __init__(self, missing_bytes: int) -> None:
+        self.missing_bytes = missing_bytes
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def appended(self, size: int) -> None:
+        """Counts an append to one of the partitions."""
+        self.missing_bytes -= size
+        if self.missing_bytes <= 0:
+            self.wake()
+
+    def wake(self) -> None:
+        """Ends the wait, whatever is there."""
+        if not self.future.done():
+            self.future.set_result(None)
+
+
+class Partition:
+    """One partition of a topic. All methods are for the event loop's thread."""
+
+    __slots__ = (
+        "_clock_wall_ms",
+        "_idle",
+        "_is_draining_queue",
+        "_is_handing_over",
+        "_is_writing_back",
+        "_jobs",
+        "_queue",
+        "_refusal",
+        "_storage",
+        "_unwritten_bytes",
+        "high_watermark",
+        "index",
+        "leader_epoch",
+        "log",
+        "topic",
+        "topic_id",
+        "waiters",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        index: int,
+        topic_id: bytes,
+        log: PartitionLog,
+        *,
+        leader_epoch: int,
+        storage: Storage,
+    ) -> None:
+        self.topic = topic
+        self.index = index
+        self.topic_id = topic_id
+        self.log = log
+        self.leader_epoch = leader_epoch
+        self.high_watermark: int = log.end_offset
+        self.waiters: set[FetchWaiter] = set()
+        self._storage = storage
+        self._clock_wall_ms = storage.clock.wall_ms
+        self._refusal: KafkaError | None = None
+        self._queue: deque[_QueuedAppend] = deque()
+        self._unwritten_bytes = 0
+        # True while an append may not run on the loop: behind others, or behind the disk.
+        self._is_handing_over = False
+        self._is_draining_queue = False
+        self._is_writing_back = False
+        self._jobs = 0
+        self._idle: asyncio.Future[None] | None = None
+
+    @property
+    def name(self) -> str:
+        """As in Kafka's logs and directories: topic-index."""
+        return f"{self.topic}-{self.index}"
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that can be read."""
+        return self.log.log_start_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where read_committed stops. There are no open transactions, so: the high watermark."""
+        return self.high_watermark
+
+    # ---- appending
+
+    def append(
+        self, batch: bytearray | memoryview, header: BatchHeader, *, is_client: bool = True
+    ) -> Appended | asyncio.Future[Appended]:
+        """Appends one checked batch, which is stamped in place and must stay as it is until then.
+
+        Raises KafkaError, or returns a future that fails with one, when the batch is refused or the
+        disk does not take it; then nothing of it is in the log.
+        """
+        if self._refusal is not None or self._storage.error is not None:
+            raise self._refused()
+        if self._is_handing_over or header.size > self._storage.inline_append_bytes_max:
+            return self._hand_over(batch, header, is_client)
+        log = self.log
+        try:
+            appended = log.append(
+                batch,
+                header,
+                leader_epoch=self.leader_epoch,
+                now_ms=self._clock_wall_ms(),
+                is_client=is_client,
+            )
+        except OSError as error:
+            raise self._write_failed(error) from error
+        self._appended(header.size)
+        return appended
+
+    def _appended(self, size: int) -> None:
+        """After an append is complete: shows it to readers, and keeps writeback going."""
+        self.high_watermark = self.log.end_offset
+        if self.waiters:
+            for waiter in tuple(self.waiters):
+                waiter.appended(size)
+        self._unwritten_bytes += size
+        if self._unwritten_bytes >= self._storage.writeback_bytes:
+            self._write_back()
+
+    def _hand_over(
+        self, batch: bytearray | memoryview, header: BatchHeader, is_client: bool
+    ) -> asyncio.Future[Appended]:
+        """Queues an append for a worker thread; everything that comes later stays behind it."""
+        queued = _QueuedAppend(batch, header, is_client)
+        self._queue.append(queued)
+        self._is_handing_over = True
+        if not self._is_draining_queue:
+            self._drain_queue()
+        return queued.future
+
+    def _drain_queue(self) -> None:
+        """Gives all that is queued to one thread. Who is queued meanwhile is next."""
+        self._is_draining_queue = True
+        queued = list(self._queue)
+        self._queue.clear()
+        done = self.run(self._append_all, queued, self._clock_wall_ms())
+        done.add_done_callback(lambda done: self._drained(queued, done))
+
+    def _append_all(
+        self, queued: list[_QueuedAppend], now_ms: int
+    ) -> list[Appended | KafkaError | OSError]:
+        """In a thread: appends in order. After an error that does not pass, nothing is tried."""
+        outcomes: list[Appended | KafkaError | OSError] = []
+        broken: OSError | None = None
+        for item in queued:
+            if broken is not None:
+                outcomes.append(broken)
+                continue
+            try:
+                outcomes.append(
+                    self.log.append(
+                        item.batch,
+                        item.header,
+                        leader_epoch=self.leader_epoch,
+                        now_ms=now_ms,
+                        is_client=item.is_client,
+                    )
+                )
+            except KafkaError as error:
+                outcomes.append(error)
+            except OSError as error:
+                outcomes.append(error)
+                if error.errno not in PASSING_ERRORS:
+                    broken = error
+        return outcomes
+
+    def _drained(
+        self,
+        queued: list[_QueuedAppend],
+        done: asyncio.Future[list[Appended | KafkaError | OSError]],
+    ) -> None:
+        """Back on the loop: answers the appends of one drain, then takes what came meanwhile."""
+        self._is_draining_queue = False
+        if (bug := done.exception()) is not None:
+            for item in queued:
+                item.fail(bug)
+        else:
+            for item, outcome in zip(queued, done.result(), strict=True):
+                if isinstance(outcome, OSError):
+                    item.fail(self._write_failed(outcome))
+                elif isinstance(outcome, KafkaError):
+                    item.fail(outcome)
+                else:
+                    self._appended(item.header.size)
+                    item.succeed(outcome)
+        if self._queue:
+            self._drain_queue()
+        else:
+            self._is_handing_over = self._is_behind()
+
+    # ---- writeback
+
+    def _write_back(self) -> None:
+        """Has a thread ask the kernel to write what was appended. One such job at a time: when a
+        whole stretch has gathered behind it, the disk is behind, and appends go to a thread."""
+        if self._is_writing_back:
+            self._is_handing_over = True
+            return
+        self._is_writing_back = True
+        self._unwritten_bytes = 0
+        self.run(self.log.write_back).add_done_callback(self._written_back)
+
+    def _written_back(self, done: asyncio.Future[None]) -> None:
+        self._is_writing_back = False
+        error = done.exception()
+        if isinstance(error, OSError):
+            self._write_failed(error)
+        elif error is not None:
+            logger.error("writeback of %s", self.name, exc_info=error)
+        elif self._unwritten_bytes >= self._storage.writeback_bytes:
+            self._write_back()
+        if not self._queue and not self._is_draining_queue:
+            self._is_handing_over = self._is_behind()
+
+    def _is_behind(self) -> bool:
+        return self._is_writing_back and self._unwritten_bytes >= self._storage.writeback_bytes
+
+    # ---- reading
+
+    def locate(self, offset: int, bytes_max: int, *, always_one: bool = True) -> FileRange | None:
+        """Where the batches from `offset` on lie, below the high watermark; None at the end.
+
+        Raises KafkaError: OFFSET_OUT_OF_RANGE, or what keeps the partition from being read.
+        """
+        if self._refusal is not None or self._storage.error is not None:
+            raise self._refused()
+        try:
+            return self.log.locate(
+                offset, bytes_max, end_offset=self.high_watermark, always_one=always_one
+            )
+        except OSError as error:
+            raise self.read_failed(error) from error
+
+    def check_leader_epoch(self, current_leader_epoch: int) -> None:
+        """Holds the epoch that a client knows against ours; -1 is a client that knows none."""
+        if current_leader_epoch in (self.leader_epoch, -1):
+            return
+        if current_leader_epoch < self.leader_epoch:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    # ---- the life of a partition
+
+    def refuse(self, error: KafkaError) -> None:
+        """From now on every append and read fails with `error`; waiting fetches see it at once.
+
+        For deletion (UNKNOWN_TOPIC_OR_PARTITION) and shutdown (NOT_LEADER_OR_FOLLOWER: clients ask
+        for metadata and come again). What was handed over before is still appended: see `drain`.
+        """
+        if self._refusal is None:
+            self._refusal = error
+        for waiter in tuple(self.waiters):
+            waiter.wake()
+
+    async def drain(self) -> None:
+        """Waits until no thread works on the log, so that its files can be closed or renamed."""
+        if self._jobs:
+            if self._idle is None:
+                self._idle = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._idle)
+
+    def run(self, function: Callable[..., Result], *args: Any) -> asyncio.Future[Result]:
+        """Runs something on the log in a worker thread, known to `drain`."""
+        self.enter()
+        future = self._storage.workers.run(function, *args)
+        future.add_done_callback(self._ran)
+        return future
+
+    def enter(self) -> None:
+        """Counts a job of somebody else's on the log; `leave` must follow."""
+        self._jobs += 1
+
+    def leave(self) -> None:
+        """The end of a job."""
+        self._jobs -= 1
+        if not self._jobs and not self._queue and self._idle is not None:
+            self._idle.set_result(None)
+            self._idle = None
+
+    def _ran(self, _done: asyncio.Future[Any]) -> None:
+        self.leave()
+
+    # ---- errors
+
+    def read_failed(self, error: OSError) -> KafkaError:
+        """What a request gets for an error in reading the log: takes the partition offline."""
+        if error.errno not in PASSING_ERRORS:
+            self._go_offline(error)
+        return self._storage_error(error)
+
+    def _write_failed(self, error: OSError) -> KafkaError:
+        """What a request gets for an error in writing: a full disk passes, a broken one does not."""
+        if error.errno in PASSING_ERRORS:
+            logger.warning("an append to %s failed: %s", self.name, error)
+        elif error.errno == errno.EIO:
+            self._storage.fail(error)
+        else:
+            self._go_offline(error)
+        return self._storage_error(error)
+
+    def _go_offline(self, error: OSError) -> None:
+        if self._refusal is None:
+            logger.error("%s goes offline until a restart: %s", self.name, error)
+        self.refuse(self._storage_error(error))
+
+    def _storage_error(self, error: OSError) -> KafkaError:
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error.strerror or error}")
+
+    def _refused(self) -> KafkaError:
+        """A new exception each time: a raised one collects the traceback of whoever raised it."""
+        if self._refusal is not None:
+            return KafkaError(self._refusal.code, self._refusal.message)
+        assert self._storage.error is not None
+        return self._storage_error(self._storage.error)
+
+
+class _QueuedAppend:
+    """An append that waits for, or is with, a worker thread."""
+
+    __slots__ = ("batch", "future", "header", "is_client")
+
+    def __init__(self, batch: bytearray | memoryview, header: BatchHeader, is_client: bool) -> None:
+        self.batch = batch
+        self.header = header
+        self.is_client = is_client
+        self.future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+
+    def succeed(self, appended: Appended) -> None:
+        if not self.future.done():
+            self.future.set_result(appended)
+
+    def fail(self, error: BaseException) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)

@@ -1,0 +1,57 @@
+"""What the partitions of one log directory share: clock, threads, limits, and the disk's health.
+
+A directory fails as a whole when its disk does: after an fsync error, or an EIO on a write, nobody
+knows which of the pages written earlier are on the disk, and asking again would answer "fine" for
+pages that were dropped. So nothing is retried: the directory is offline until the process is
+started again and recovery has looked at the files, while the process stays up and answers
+KAFKA_STORAGE_ERROR.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from typing import Final
+
+from asyncbroker.clock import Clock
+from asyncbroker.workers import Workers
+
+logger = logging.getLogger(__name__)
+
+# Up to here an append runs on the event loop: handing it to a thread costs more than the copy.
+INLINE_APPEND_BYTES_MAX: Final = 256 * 1024
+
+# A partition asks the kernel to write back after each stretch of this many bytes. Left alone it
+# lets dirty pages pile up for half a minute, and then stops whoever writes next.
+WRITEBACK_BYTES: Final = 8 * 1024 * 1024
+
+# What an operator can mend while the broker runs: these fail the request and nothing else.
+PASSING_ERRORS: Final = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+)
+
+
+class Storage:
+    """One log directory, as its partitions see it."""
+
+    __slots__ = ("clock", "error", "inline_append_bytes_max", "workers", "writeback_bytes")
+
+    def __init__(
+        self,
+        clock: Clock,
+        workers: Workers,
+        *,
+        inline_append_bytes_max: int = INLINE_APPEND_BYTES_MAX,
+        writeback_bytes: int = WRITEBACK_BYTES,
+    ) -> None:
+        self.clock = clock
+        self.workers = workers
+        self.inline_append_bytes_max = inline_append_bytes_max
+        self.writeback_bytes = writeback_bytes
+        self.error: OSError | None = None
+
+    def fail(self, error: OSError) -> None:
+        """Takes the directory offline until the next start."""
+        if self.error is None:
+            self.error = error
+            logger.error("log directory goes offline until a restart: %s", error)
