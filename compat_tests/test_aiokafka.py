@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -31,7 +32,7 @@ async def create_topic(servers: str, topic: str, partitions: int) -> None:
         await admin.close()
 
 
-async def read(servers: str, topic: str, count: int) -> list[object]:
+async def read(servers: str, topic: str, count: int) -> list[Any]:
     consumer = AIOKafkaConsumer(topic, bootstrap_servers=servers, auto_offset_reset="earliest")
     await consumer.start()
     try:

@@ -81,7 +81,7 @@ def test_records_come_back_as_they_were_sent(
 ) -> None:
     topic = fresh("codec")
     create(admin, topic, 1)
-    sent = [
+    sent: list[dict[str, Any]] = [
         {"key": b"key", "value": b"value" * 50, "headers": [("a", b"1"), ("a", None), ("b", b"")]},
         {"key": None, "value": b"no key"},
         {"key": b"tombstone", "value": None},

@@ -88,12 +88,12 @@ def test_console_producer_and_consumer(bootstrap_servers: str, fresh: Fresh, cod
         "ConsoleProducer",
         *("--bootstrap-server", bootstrap_servers, "--topic", topic),
         *("--compression-codec", codec),
-        *("--property", "parse.key=true", "--property", "parse.headers=true"),
-        *("--property", "null.marker=NULL"),
+        *("--reader-property", "parse.key=true", "--reader-property", "parse.headers=true"),
+        *("--reader-property", "null.marker=NULL"),
         stdin="\n".join([*lines, "trace:x\tkey-null\tNULL"]) + "\n",
     )
     printed = ("print.key=true", "print.headers=true", "print.offset=true", "print.timestamp=true")
-    properties = [part for name in printed for part in ("--property", name)]
+    properties = [part for name in printed for part in ("--formatter-property", name)]
     got = consume(bootstrap_servers, topic, 101, *properties)
     assert len(got) == 101
     for n, line in enumerate(got[:100]):

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
 from compat_tests.conftest import BrokerProcess
 
@@ -27,7 +30,7 @@ def read(servers: str, topic: str, count: int) -> list[Any]:
     consumer = KafkaConsumer(
         topic, bootstrap_servers=servers, auto_offset_reset="earliest", consumer_timeout_ms=20_000
     )
-    records = [record for record, _ in zip(consumer, range(count), strict=False)]
+    records = [record for _, record in zip(range(count), consumer, strict=False)]
     consumer.close()
     return records
 
@@ -72,7 +75,7 @@ def test_offsets_by_time(bootstrap_servers: str, fresh: Fresh) -> None:
 class Member(threading.Thread):
     """One member of a group, polling in a thread of its own until it is told to leave."""
 
-    def __init__(self, servers: str, group: str, topic: str, strategy: str) -> None:
+    def __init__(self, servers: str, group: str, topic: str, assignor: type) -> None:
         super().__init__(daemon=True)
         self.values: list[int] = []
         self.assignment: set[TopicPartition] = set()
@@ -82,8 +85,9 @@ class Member(threading.Thread):
             group_id=group,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
-            partition_assignment_strategy=[strategy],
+            partition_assignment_strategy=[assignor],
             heartbeat_interval_ms=200,
+            metadata_max_age_ms=1000,
             session_timeout_ms=6000,
         )
         self._consumer.subscribe([topic])
@@ -105,13 +109,16 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("strategy", ["range", "roundrobin"])
+ASSIGNORS = [RangePartitionAssignor, RoundRobinPartitionAssignor, CooperativeStickyAssignor]
+
+
+@pytest.mark.parametrize("assignor", ASSIGNORS, ids=lambda a: a.name)
 def test_group_shares_partitions_and_takes_over(
-    bootstrap_servers: str, fresh: Fresh, strategy: str
+    bootstrap_servers: str, fresh: Fresh, assignor: type
 ) -> None:
     topic, group = fresh("group-topic"), fresh("group")
     create(bootstrap_servers, topic, 4)
-    members = [Member(bootstrap_servers, group, topic, strategy) for _ in range(2)]
+    members = [Member(bootstrap_servers, group, topic, assignor) for _ in range(2)]
     for member in members:
         member.start()
     wait_until(lambda: [len(m.assignment) for m in members] == [2, 2])
