@@ -1,0 +1,244 @@
+"""Runs the same loads against several brokers, interleaved, and compares the medians.
+
+Run it through scripts/bench, which builds the load generator (load.c) and finds Apache Kafka. Each
+round runs every load on every broker in turn, so that a slow minute of the machine meets all of
+them. Each load has a topic of its own, deleted after it, so that the disk does not fill.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import brokers
+import click
+from brokers import Target
+from confluent_kafka.admin import AdminClient, NewTopic
+from rich.console import Console
+from rich.table import Table
+
+FREE_DISK_GB_MIN = 15.0
+FILL_SECONDS = 2.0
+MANY_PARTITIONS = 10_000
+FIGURES = (
+    "requests_per_s",
+    "mb_per_s",
+    "p50_ms",
+    "p99_ms",
+    "cpu_s_per_gb",
+    "cpu_us_per_request",
+)
+
+
+@dataclass(frozen=True)
+class Load:
+    """One load. For "produce": acks, records a batch, bytes a record; for "fetch": max bytes."""
+
+    name: str
+    kind: str
+    partitions: int
+    connections: int
+    depth: int
+    arguments: tuple[int, ...]
+
+
+ONE_RECORD = Load("1 record, 10 connections x 5", "produce", 10, 10, 5, (1, 1, 100))
+LOADS = (
+    Load("1 record, 1 connection, one at a time", "produce", 1, 1, 1, (1, 1, 100)),
+    ONE_RECORD,
+    Load("1 record, acks=all, 10 connections x 1", "produce", 10, 10, 1, (-1, 1, 100)),
+    Load("1 record, acks=all, 100 connections x 1", "produce", 10, 100, 1, (-1, 1, 100)),
+    Load("16 KB batches of 100 B, 5 x 5", "produce", 5, 5, 5, (1, 140, 100)),
+    Load("1 MB batches of 1 KB, 4 x 3", "produce", 4, 4, 3, (1, 1000, 1000)),
+    Load("1 MB batches of 1 KB, acks=all, 4 x 3", "produce", 4, 4, 3, (-1, 1000, 1000)),
+    Load("fetch 1 MB, 4 x 1", "fetch", 4, 4, 1, (1 << 20,)),
+    Load("fetch 64 KB, 10 x 1", "fetch", 4, 10, 1, (1 << 16,)),
+)
+FILL = Load("fill", "produce", 4, 4, 3, (1, 1000, 1000))
+
+
+class Bench:
+    """The targets, the topics made on them, and every figure that was measured."""
+
+    def __init__(self, targets: list[Target], seconds: float, directory: Path) -> None:
+        self.targets = targets
+        self.results: list[dict[str, object]] = []
+        self._seconds = seconds
+        self._directory = directory
+        self._admins = {t.name: AdminClient({"bootstrap.servers": t.address}) for t in targets}
+        self._topic_count = 0
+
+    def measure(self, load: Load, target: Target, seconds: float, topic: str) -> dict[str, float]:
+        """Runs the load generator once; raises when any request failed."""
+        command = [os.environ["ASYNCBROKER_LOAD"], load.kind, target.host, str(target.port)]
+        command += [topic, str(load.partitions), str(load.connections), str(load.depth)]
+        command += [str(seconds), str(target.pid), *map(str, load.arguments)]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 120)
+        if result.returncode:
+            raise RuntimeError(f"{load.name} on {target.name}: {result.stderr}{result.stdout}")
+        figures: dict[str, float] = json.loads(result.stdout)
+        return figures
+
+    @contextlib.contextmanager
+    def topic(self, target: Target, partitions: int) -> Iterator[str]:
+        """A topic for one load, deleted afterwards."""
+        if brokers.free_disk_gb(self._directory) < FREE_DISK_GB_MIN:
+            raise RuntimeError(f"less than {FREE_DISK_GB_MIN} GB of disk is free")
+        self._topic_count += 1
+        name = f"load-{self._topic_count}"
+        admin = self._admins[target.name]
+        admin.create_topics([NewTopic(name, partitions, 1)])[name].result(60)
+        try:
+            yield name
+        finally:
+            admin.delete_topics([name])[name].result(60)
+
+    def run(self, load: Load, target: Target, round_number: int, filled: dict[str, str]) -> None:
+        if load.kind == "fetch":
+            figures = self.measure(load, target, self._seconds, filled[target.name])
+        else:
+            with self.topic(target, load.partitions) as name:
+                figures = self.measure(load, target, self._seconds, name)
+        if round_number:  # round 0 warms up
+            self.results.append(
+                {"load": load.name, "broker": target.name, "round": round_number, **figures}
+            )
+
+    def many_partitions(self, target: Target) -> None:
+        """The small-request rate again, with many more partitions on the broker."""
+        admin = self._admins[target.name]
+        name = "many"
+        start = time.monotonic()
+        admin.create_topics([NewTopic(name, MANY_PARTITIONS, 1)], request_timeout=300)[name].result(
+            300
+        )
+        click.echo(
+            f"{MANY_PARTITIONS} partitions made in {time.monotonic() - start:.1f} s", err=True
+        )
+        load = Load(
+            f"{ONE_RECORD.name}, {MANY_PARTITIONS} partitions",
+            *list(asdict(ONE_RECORD).values())[1:],
+        )
+        with self.topic(target, load.partitions) as topic:
+            figures = self.measure(load, target, self._seconds, topic)
+        self.results.append({"load": load.name, "broker": target.name, "round": 1, **figures})
+
+
+def medians(results: list[dict[str, object]]) -> dict[tuple[str, str], dict[str, float]]:
+    grouped: dict[tuple[str, str], list[dict[str, object]]] = {}
+    for row in results:
+        grouped.setdefault((str(row["load"]), str(row["broker"])), []).append(row)
+    return {
+        key: {figure: statistics.median(float(str(r[figure])) for r in rows) for figure in FIGURES}
+        for key, rows in grouped.items()
+    }
+
+
+def table_of(results: list[dict[str, object]]) -> Table:
+    table = Table(title=f"medians, {platform.machine()}, {os.cpu_count()} cores")
+    for column in ("load", "broker"):
+        table.add_column(column, no_wrap=True)
+    for column in ("req/s", "MB/s", "p50 ms", "p99 ms", "CPU s/GB", "CPU us/req"):
+        table.add_column(column, justify="right")
+    table.add_column("rate, CPU as ratio to Kafka", justify="right")
+    rows = medians(results)
+    for (load, broker), figures in rows.items():
+        peer = rows.get((load, "Apache Kafka"))
+        ratio = ""
+        if peer and broker != "Apache Kafka":
+            rate = figures["requests_per_s"] / peer["requests_per_s"]
+            cpu = figures["cpu_us_per_request"] / (peer["cpu_us_per_request"] or float("nan"))
+            ratio = f"{rate:.2f}, {cpu:.2f}"
+        formats = ("{:.0f}", "{:.1f}", "{:.3f}", "{:.2f}", "{:.2f}", "{:.1f}")
+        cells = [form.format(figures[name]) for form, name in zip(formats, FIGURES, strict=True)]
+        table.add_row(load, broker, *cells, ratio)
+    return table
+
+
+@click.command()
+@click.option(
+    "--rounds", default=3, show_default=True, help="Measured rounds, after one to warm up."
+)
+@click.option("--seconds", default=5.0, show_default=True, help="Length of each load.")
+@click.option("--only", default="", help="Only loads whose name holds this text.")
+@click.option("--no-kafka", is_flag=True, help="Leave Apache Kafka out.")
+@click.option("--against", multiple=True, help="NAME=HOST:PORT:PID of one more broker.")
+@click.option("--busy-disk", is_flag=True, help="Another process writes and syncs meanwhile.")
+@click.option(
+    "--many", is_flag=True, help=f"Also the small load with {MANY_PARTITIONS} partitions."
+)
+@click.option("--kafka-set", multiple=True, help="A setting for Apache Kafka, name=value.")
+@click.option("--output", default="bench-output", show_default=True, type=Path)
+def main(
+    rounds: int,
+    seconds: float,
+    only: str,
+    no_kafka: bool,
+    against: tuple[str, ...],
+    busy_disk: bool,
+    many: bool,
+    kafka_set: tuple[str, ...],
+    output: Path,
+) -> None:
+    """Compares brokers under the same loads, interleaved in one run."""
+    loads = [load for load in LOADS if only in load.name]
+    classpath_file = os.environ.get("ASYNCBROKER_KAFKA_CLASSPATH")
+    with contextlib.ExitStack() as stack:
+        directory = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="asyncbroker-bench-"))
+        )
+        targets = [stack.enter_context(brokers.asyncbroker(directory / "asyncbroker"))]
+        if classpath_file and not no_kafka:
+            classpath = Path(classpath_file).read_text().strip()
+            targets.append(
+                stack.enter_context(brokers.apache_kafka(directory / "kafka", classpath, kafka_set))
+            )
+        targets += [Target.parse(text) for text in against]
+        if busy_disk:
+            stack.enter_context(brokers.busy_disk(directory))
+        bench = Bench(targets, seconds, directory)
+        filled: dict[str, str] = {}
+        if any(load.kind == "fetch" for load in loads):
+            for target in targets:
+                filled[target.name] = stack.enter_context(bench.topic(target, FILL.partitions))
+                bench.measure(FILL, target, FILL_SECONDS, filled[target.name])
+        for round_number in range(rounds + 1):
+            for load in loads:
+                for target in targets:
+                    click.echo(f"round {round_number}: {load.name}: {target.name}", err=True)
+                    bench.run(load, target, round_number, filled)
+        memory = {target.name: target.memory_mb() for target in targets}
+        if many:
+            bench.many_partitions(targets[0])
+    console = Console(width=max(Console().width, 150))
+    console.print(table_of(bench.results))
+    for name, megabytes in memory.items():
+        console.print(f"memory of {name} after all loads: {megabytes:.0f} MB")
+    output.mkdir(parents=True, exist_ok=True)
+    report = {
+        "machine": {
+            "cpu": platform.machine(),
+            "cores": os.cpu_count(),
+            "system": platform.platform(),
+        },
+        "python": sys.version.split()[0],
+        "busy_disk": busy_disk,
+        "memory_mb": memory,
+        "results": bench.results,
+    }
+    (output / "bench.json").write_text(json.dumps(report, indent=2) + "\n")
+    console.print(f"every figure: {output / 'bench.json'}")
+
+
+if __name__ == "__main__":
+    main()
