@@ -1,4 +1,4 @@
-"""The table of APIs: key, name, schema versions, first flexible version, and where the messages are.
+"""The table of APIs: key, name, schema versions, first flexible version, where the messages are.
 
 A row's versions are those its schema describes; what the broker advertises is the business of
 `asyncbroker/handlers/__init__.py`. Message modules are imported when first asked for, since
@@ -8,15 +8,22 @@ declaring every dataclass at start would cost more time than the rest of the sta
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from asyncbroker.protocol.schema import Versions
 
+if TYPE_CHECKING:
+    from asyncbroker.protocol.codec import Codec
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Api:
-    """One API of Kafka's protocol; `flexible_from` is the first version with compact types."""
+    """One API of Kafka's protocol; `flexible_from` is the first version with compact types.
+
+    Rows are compared by identity: each exists once, and hashing must be cheap for the caches.
+    """
 
     key: int
     name: str
@@ -38,10 +45,28 @@ class Api:
         """Whether this version uses compact types and tagged fields (KIP-482)."""
         return version >= self.flexible_from
 
+    def request_codec(self, version: int) -> Codec[Any]:
+        """The codec of this version's request; ValueError for a version that is not in the row."""
+        return _codec(self, "Request", version)
+
+    def response_codec(self, version: int) -> Codec[Any]:
+        """The codec of this version's response; ValueError for a version that is not in the row."""
+        return _codec(self, "Response", version)
+
     def _message(self, suffix: str) -> type:
         module = import_module(f"asyncbroker.protocol.messages.{self.module}")
         message: type = getattr(module, self.name + suffix)
         return message
+
+
+@cache
+def _codec(api: Api, suffix: str, version: int) -> Codec[Any]:
+    # construct takes longer to import than all else here, so only those who decode pay for it.
+    from asyncbroker.protocol.codec import codec_for
+
+    if version not in api.versions:
+        raise ValueError(f"{api.name} has no version {version}")
+    return codec_for(api._message(suffix), version, api.is_flexible(version))
 
 
 def _api(key: int, name: str, module: str, versions: str, flexible_from: int) -> Api:

@@ -23,6 +23,9 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+Buffer = bytes | bytearray | memoryview
+"""What decoders read from: a whole frame."""
+
 VERSION_MAX: Final = 32767
 
 ZERO_UUID: Final = bytes(16)
@@ -169,3 +172,15 @@ def wire(
 def table_of(message: type) -> dict[str, Field]:
     """The rows of a message by field name, in wire order."""
     return {field.name: field.metadata["wire"] for field in dataclasses.fields(message)}
+
+
+def defaults_of(message: type) -> dict[str, Any]:
+    """The default of every field of a message by name, each a fresh object."""
+    return {
+        field.name: (
+            field.default
+            if field.default_factory is dataclasses.MISSING
+            else field.default_factory()
+        )
+        for field in dataclasses.fields(message)
+    }
