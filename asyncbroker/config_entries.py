@@ -1,0 +1,128 @@
+"""Where the value of a setting comes from: its own place, then stand-ins, then the default.
+
+A topic's setting is looked for in the topic, then among the broker's dynamic settings (of this
+node, then of all nodes), then among its static ones, then it is the default. At each of these
+places of the broker, stand-ins come after the name itself: `log.retention.ms`, then
+`log.retention.minutes`, then `log.retention.hours`. What comes first is in force; the whole list is
+what DescribeConfigs calls synonyms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from asyncbroker.config import DYNAMIC_SETTINGS, BrokerConfig
+from asyncbroker.settings import (
+    Setting,
+    Value,
+    broker_setting,
+    broker_settings,
+    text_of,
+    topic_settings,
+    unused_settings,
+)
+from asyncbroker.settings_broker import STAND_INS
+from asyncbroker.settings_topic import INHERITED_FROM
+
+
+class ConfigSource(IntEnum):
+    """Where a value stands, by its code in DescribeConfigs (KIP-226)."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class Synonym(NamedTuple):
+    """One place that has a value."""
+
+    name: str
+    value: str
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """A setting with the value in force, None for one without any."""
+
+    setting: Setting
+    value: str | None
+    source: ConfigSource
+    synonyms: tuple[Synonym, ...]
+    is_read_only: bool
+
+
+def topic_entry(name: str, overrides: Mapping[str, str], config: BrokerConfig) -> ConfigEntry:
+    """A topic's setting, given what was set for the topic itself."""
+    setting = topic_settings()[name]
+    inherited = tuple(_broker_synonyms(INHERITED_FROM.get(name), config))
+    if name in overrides:
+        own = Synonym(name, overrides[name], ConfigSource.TOPIC)
+        return ConfigEntry(setting, own.value, own.source, (own, *inherited), is_read_only=False)
+    if not inherited:
+        return ConfigEntry(setting, setting.default, ConfigSource.DEFAULT, (), is_read_only=False)
+    value = _in_units_of(INHERITED_FROM[name], inherited[0])
+    return ConfigEntry(setting, value, inherited[0].source, inherited, is_read_only=False)
+
+
+def broker_entries(config: BrokerConfig) -> Iterator[ConfigEntry]:
+    """All settings of Kafka's and ours, with what is in force on this broker."""
+    for table in (broker_settings(), unused_settings()):
+        for setting in table.values():
+            yield _broker_entry(setting, config)
+
+
+def is_dynamic(name: str) -> bool:
+    """Whether a broker's setting may be altered while it runs: what topics inherit, and a few."""
+    return name in DYNAMIC_SETTINGS or name in INHERITED_FROM.values()
+
+
+def topic_values(overrides: Mapping[str, str], config: BrokerConfig) -> dict[str, Value]:
+    """All settings of a topic, parsed. Overrides and configuration have been checked before."""
+    values = {}
+    for name, setting in topic_settings().items():
+        text = topic_entry(name, overrides, config).value
+        values[name] = None if text is None else setting.parse(text)
+    return values
+
+
+def _broker_entry(setting: Setting, config: BrokerConfig) -> ConfigEntry:
+    synonyms = tuple(_broker_synonyms(setting.name, config))
+    value, source = setting.default, ConfigSource.DEFAULT
+    if synonyms:
+        source = synonyms[0].source
+        value = _in_units_of(setting.name, synonyms[0])
+    return ConfigEntry(setting, value, source, synonyms, not is_dynamic(setting.name))
+
+
+def _broker_synonyms(name: str | None, config: BrokerConfig) -> Iterator[Synonym]:
+    """The places of the broker that have a value for one of its settings, or its stand-ins."""
+    if name is None:
+        return
+    names = [name, *(stand_in for stand_in, _ in STAND_INS.get(name, ()))]
+    for source, given in (
+        (ConfigSource.DYNAMIC_BROKER, config.dynamic),
+        (ConfigSource.DYNAMIC_DEFAULT_BROKER, config.dynamic_default),
+        (ConfigSource.STATIC_BROKER, config.static),
+    ):
+        for each in names:
+            if each in given:
+                yield Synonym(each, given[each], source)
+    for each in names:
+        setting = broker_setting(each)
+        if setting is not None and setting.default is not None:
+            yield Synonym(each, setting.default, ConfigSource.DEFAULT)
+
+
+def _in_units_of(name: str, synonym: Synonym) -> str | None:
+    """The value of a stand-in, converted: 2 hours are 7200000 ms; negative ones mean no limit."""
+    for stand_in, factor in STAND_INS.get(name, ()):
+        if synonym.name == stand_in:
+            number = int(synonym.value)
+            return text_of(-1 if number < 0 else number * factor)
+    return synonym.value

@@ -1,0 +1,327 @@
+"""What the broker knows besides its logs: topics, settings, blocks of producer ids, its own id.
+
+`MetadataStore` is the seam. A store is loaded once, at start; from then on it is told changes, and
+`apply` returns when they are durable, all or none. The state in force is kept by whoever asked for
+the changes (`topics.py`, `broker.py`): a store is never asked while requests are served.
+
+`SqliteMetadataStore` keeps one file in the data directory. `MemoryMetadataStore` outlives the
+broker that uses it as long as the object is kept, which is what memory-only brokers and simulations
+of a restart need; it does without SQLite, whose import alone would be a tenth of a start.
+
+Both are called from one thread at a time (`metadata_writer.py` sees to it).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    import sqlite3
+
+FILE_NAME: Final = "asyncbroker.sqlite3"
+
+# A file of a later version is refused; an earlier one would be brought up to this one here.
+SCHEMA_VERSION: Final = 1
+
+
+class MetadataError(Exception):
+    """The store cannot be used: damaged, of a later version, or locked by somebody else."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTopic:
+    """A topic as it is kept: its 16-byte id never changes, and no other topic ever has it."""
+
+    name: str
+    topic_id: bytes
+    partition_count: int
+    configs: dict[str, str]
+
+
+@dataclass(slots=True)
+class StoredState:
+    """Everything a store holds."""
+
+    topics: dict[bytes, StoredTopic] = field(default_factory=dict)
+
+    # Topics whose logs may still be there: deleted, but not yet known to be gone.
+    deleted_topics: dict[bytes, StoredTopic] = field(default_factory=dict)
+
+    # Dynamic settings by resource: "" for all brokers, or the id of one.
+    broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    # cluster.id, and counters: leader.epoch, broker.epoch, next.producer.id.
+    values: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PutTopic:
+    """A topic is created, or has other settings or more partitions than before."""
+
+    topic: StoredTopic
+
+    def apply_to(self, state: StoredState) -> None:
+        """Brings the topic in, in place of what it was."""
+        state.topics[self.topic.topic_id] = self.topic
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    """A topic is deleted; its logs are still there."""
+
+    topic_id: bytes
+
+    def apply_to(self, state: StoredState) -> None:
+        """Keeps the topic as one whose logs must go."""
+        state.deleted_topics[self.topic_id] = state.topics.pop(self.topic_id)
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetTopic:
+    """The logs of a deleted topic are gone."""
+
+    topic_id: bytes
+
+    def apply_to(self, state: StoredState) -> None:
+        """Nothing is left to do for the topic."""
+        state.deleted_topics.pop(self.topic_id, None)
+
+
+@dataclass(frozen=True, slots=True)
+class SetBrokerConfigs:
+    """All dynamic settings of one broker, or (resource "") of all."""
+
+    resource: str
+    configs: dict[str, str]
+
+    def apply_to(self, state: StoredState) -> None:
+        """Takes the place of all earlier settings of the resource."""
+        state.broker_configs[self.resource] = self.configs
+
+
+@dataclass(frozen=True, slots=True)
+class SetValue:
+    """A single value, by name."""
+
+    name: str
+    value: str
+
+    def apply_to(self, state: StoredState) -> None:
+        """Takes the place of the earlier value."""
+        state.values[self.name] = self.value
+
+
+Change = PutTopic | DeleteTopic | ForgetTopic | SetBrokerConfigs | SetValue
+
+
+class MetadataStore(Protocol):
+    """Durable metadata. Every method may block."""
+
+    def open(self) -> StoredState:
+        """Opens the store, creating it when it is new, and reads it all."""
+
+    def apply(self, changes: Sequence[Change]) -> None:
+        """Makes all of `changes` durable, or none of them and raises OSError."""
+
+    def close(self) -> None:
+        """Ends the use of the store; it can be opened again."""
+
+
+class MemoryMetadataStore:
+    """Keeps the state in this object."""
+
+    def __init__(self) -> None:
+        self._state = StoredState()
+
+    def open(self) -> StoredState:
+        """A copy of what earlier users of this object have left."""
+        return StoredState(
+            topics=dict(self._state.topics),
+            deleted_topics=dict(self._state.deleted_topics),
+            broker_configs=dict(self._state.broker_configs),
+            values=dict(self._state.values),
+        )
+
+    def apply(self, changes: Sequence[Change]) -> None:
+        """Brings the changes into the state."""
+        for change in changes:
+            change.apply_to(self._state)
+
+    def close(self) -> None:
+        """Keeps the state for the next user."""
+
+
+SCHEMA: Final = """
+CREATE TABLE topics (
+    topic_id BLOB PRIMARY KEY, name TEXT NOT NULL, partition_count INTEGER NOT NULL,
+    is_deleted INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX topics_by_name ON topics (name) WHERE NOT is_deleted;
+CREATE TABLE topic_configs (
+    topic_id BLOB NOT NULL REFERENCES topics ON DELETE CASCADE, name TEXT NOT NULL,
+    value TEXT NOT NULL, PRIMARY KEY (topic_id, name)
+) WITHOUT ROWID;
+CREATE TABLE broker_configs (
+    resource TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
+    PRIMARY KEY (resource, name)
+) WITHOUT ROWID;
+CREATE TABLE metadata_values (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+"""
+
+
+class SqliteMetadataStore:
+    """Keeps the state in one SQLite file, in WAL mode with an fsync for each transaction."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = os.fspath(path)
+        self._connection: sqlite3.Connection | None = None
+
+    def open(self) -> StoredState:
+        """Opens or creates the file. MetadataError when it is none of ours."""
+        import sqlite3
+
+        connection = sqlite3.connect(
+            self._path, timeout=0, isolation_level=None, check_same_thread=False
+        )
+        try:
+            self._prepare(connection)
+            state = _read_state(connection)
+        except sqlite3.Error as error:
+            connection.close()
+            raise MetadataError(f"{self._path}: {error}") from error
+        except MetadataError:
+            connection.close()
+            raise
+        self._connection = connection
+        return state
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        # An exclusive lock keeps the WAL index out of shared memory, which network file systems
+        # lack, and other processes out of the file.
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version > SCHEMA_VERSION:
+            raise MetadataError(
+                f"{self._path}: written by a later asyncbroker "
+                f"(format {version}, this one knows {SCHEMA_VERSION})"
+            )
+        if version < SCHEMA_VERSION:
+            connection.executescript(
+                f"BEGIN;{SCHEMA}PRAGMA user_version = {SCHEMA_VERSION};COMMIT;"
+            )
+            _sync_directory(os.path.dirname(os.path.abspath(self._path)))
+
+    def apply(self, changes: Sequence[Change]) -> None:
+        """Runs one transaction. An error of SQLite's is raised as OSError: it is the disk's."""
+        import sqlite3
+
+        connection = self._connection
+        assert connection is not None, "the store is open"
+        try:
+            with _transaction(connection):
+                for change in changes:
+                    for statement, rows in STATEMENTS[type(change)](change):
+                        connection.executemany(statement, rows)
+        except sqlite3.Error as error:
+            raise OSError(f"{self._path}: {error}") from error
+
+    def close(self) -> None:
+        """Closes the file, which moves what the WAL holds into it."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # A COMMIT that failed may have ended the transaction already.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+# SQL with the rows to run it for.
+Statement = tuple[str, list[tuple[Any, ...]]]
+
+
+def _put_topic(change: PutTopic) -> Iterator[Statement]:
+    topic = change.topic
+    yield (
+        "INSERT INTO topics (topic_id, name, partition_count) VALUES (?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET partition_count = excluded.partition_count",
+        [(topic.topic_id, topic.name, topic.partition_count)],
+    )
+    yield "DELETE FROM topic_configs WHERE topic_id = ?", [(topic.topic_id,)]
+    yield (
+        "INSERT INTO topic_configs VALUES (?, ?, ?)",
+        [(topic.topic_id, name, value) for name, value in topic.configs.items()],
+    )
+
+
+def _delete_topic(change: DeleteTopic) -> Iterator[Statement]:
+    yield "UPDATE topics SET is_deleted = 1 WHERE topic_id = ?", [(change.topic_id,)]
+
+
+def _forget_topic(change: ForgetTopic) -> Iterator[Statement]:
+    yield "DELETE FROM topics WHERE topic_id = ? AND is_deleted", [(change.topic_id,)]
+
+
+def _set_broker_configs(change: SetBrokerConfigs) -> Iterator[Statement]:
+    yield "DELETE FROM broker_configs WHERE resource = ?", [(change.resource,)]
+    yield (
+        "INSERT INTO broker_configs VALUES (?, ?, ?)",
+        [(change.resource, name, value) for name, value in change.configs.items()],
+    )
+
+
+def _set_value(change: SetValue) -> Iterator[Statement]:
+    yield (
+        "INSERT INTO metadata_values VALUES (?, ?)"
+        " ON CONFLICT DO UPDATE SET value = excluded.value",
+        [(change.name, change.value)],
+    )
+
+
+STATEMENTS: Final[dict[type, Callable[[Any], Iterator[Statement]]]] = {
+    PutTopic: _put_topic,
+    DeleteTopic: _delete_topic,
+    ForgetTopic: _forget_topic,
+    SetBrokerConfigs: _set_broker_configs,
+    SetValue: _set_value,
+}
+
+
+def _read_state(connection: sqlite3.Connection) -> StoredState:
+    state = StoredState(values=dict(connection.execute("SELECT * FROM metadata_values")))
+    configs: dict[bytes, dict[str, str]] = {}
+    for topic_id, name, value in connection.execute("SELECT * FROM topic_configs"):
+        configs.setdefault(topic_id, {})[name] = value
+    for topic_id, name, partition_count, is_deleted in connection.execute("SELECT * FROM topics"):
+        topic = StoredTopic(name, topic_id, partition_count, configs.get(topic_id, {}))
+        (state.deleted_topics if is_deleted else state.topics)[topic_id] = topic
+    for resource, name, value in connection.execute("SELECT * FROM broker_configs"):
+        state.broker_configs.setdefault(resource, {})[name] = value
+    return state
+
+
+def _sync_directory(path: str) -> None:
+    """Makes the name of the new file durable; SQLite syncs the directory only for some files."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,72 @@
+"""Writes metadata changes in rounds: one transaction at a time, each with all that waits for one.
+
+So a storm of topic creations costs a few fsyncs and not one each, and the store is used from one
+thread at a time. After an error the round's callers get it, and the next round is tried anew: a
+transaction is all or nothing, so that a full disk heals by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from asyncbroker.metadata_store import Change, MetadataStore
+from asyncbroker.protocol.errors import ErrorCode, KafkaError
+from asyncbroker.workers import Workers
+
+
+class MetadataWriter:
+    """The one user of a metadata store while the broker runs."""
+
+    def __init__(self, store: MetadataStore, workers: Workers) -> None:
+        self._store = store
+        self._workers = workers
+        self._gathering: list[tuple[Sequence[Change], asyncio.Future[None]]] = []
+        self._is_writing = False
+        self._idle: asyncio.Future[None] | None = None
+
+    def write(self, *changes: Change) -> asyncio.Future[None]:
+        """Done when `changes` are durable; fails with KafkaError(KAFKA_STORAGE_ERROR) otherwise."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        self._gathering.append((changes, future))
+        if not self._is_writing:
+            self._is_writing = True
+            # After this iteration of the loop, so that requests that came together go together.
+            loop.call_soon(self._start_round)
+        return future
+
+    async def close(self) -> None:
+        """Waits for the last round, then closes the store."""
+        if self._is_writing:
+            self._idle = asyncio.get_running_loop().create_future()
+            await self._idle
+        await self._workers.run(self._store.close)
+
+    def _start_round(self) -> None:
+        gathered, self._gathering = self._gathering, []
+        changes = [change for changes, _ in gathered for change in changes]
+        done = self._workers.run(self._store.apply, changes)
+        done.add_done_callback(lambda done: self._finish_round(gathered, done))
+
+    def _finish_round(
+        self,
+        gathered: list[tuple[Sequence[Change], asyncio.Future[None]]],
+        done: asyncio.Future[None],
+    ) -> None:
+        error = done.exception()
+        for _, future in gathered:
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(None)
+            elif isinstance(error, OSError):
+                future.set_exception(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+            else:
+                future.set_exception(error)
+        if self._gathering:
+            self._start_round()
+        else:
+            self._is_writing = False
+            if self._idle is not None:
+                self._idle.set_result(None)
