@@ -1,0 +1,340 @@
+"""One blocking connection to one broker.
+
+Requests are answered in the order in which they were sent, so sending and receiving are two steps:
+a caller may send the next request before it has worked off the response to the last.
+
+    connection = Connection.open(Address("localhost", 9092), client_id="me", timeout_s=10)
+    connection.send(MetadataRequest(topics=None), deadline)
+    response = connection.receive(MetadataResponse, deadline)
+
+On opening it asks the broker for its versions, and then speaks the newest version of each API that
+both sides know. A connection that failed in any way is closed, since nobody knows where in the
+stream it stands. TLS and SASL come in through `Connect`, the function that makes the socket.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from asyncbroker.client.errors import (
+    BrokerError,
+    BrokerUnreachable,
+    ClientError,
+    ConnectionLost,
+    RequestTimedOut,
+    UnsupportedVersion,
+)
+from asyncbroker.protocol.api import API_BY_KEY, API_BY_NAME, Api
+from asyncbroker.protocol.errors import ErrorCode, ProtocolError
+from asyncbroker.protocol.framing import FrameReader
+from asyncbroker.protocol.headers import (
+    RequestHeader,
+    decode_response_header,
+    encode_request_header,
+)
+from asyncbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from asyncbroker.protocol.schema import Versions
+
+DEFAULT_PORT: Final = 9092
+
+FRAME_BYTES_MAX: Final = 256 * 1024 * 1024
+"""More than a broker sends when it is asked for less: a first batch comes whole, however large."""
+
+SOFTWARE_NAME: Final = "asyncbroker"
+
+_CORRELATION_ID_MODULUS: Final = 2**31
+
+_TIMEOUT_S_MIN: Final = 0.001
+"""A timeout of 0 would make the socket non-blocking."""
+
+Response = TypeVar("Response")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Reads "host:port", "host" or "[::1]:port"; raises `ClientError`."""
+        host, separator, port = text.strip().rpartition(":")
+        if not separator or text.strip().endswith("]"):
+            host, port = text.strip(), str(DEFAULT_PORT)
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        if not host or not port.isdecimal() or int(port) > 65535:
+            raise ClientError(f"{text!r} is not an address like host:port")
+        return cls(host, int(port))
+
+
+class Deadline:
+    """The moment until which something may take, on the monotonic clock."""
+
+    __slots__ = ("_ends", "seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._ends = time.monotonic() + seconds
+
+    @property
+    def remaining_s(self) -> float:
+        return max(0.0, self._ends - time.monotonic())
+
+    @property
+    def has_passed(self) -> bool:
+        return time.monotonic() >= self._ends
+
+
+Connect = Callable[[Address, float], socket.socket]
+"""Makes a connected socket within so many seconds; raises `OSError`. TLS and SASL belong here."""
+
+
+def connect_plaintext(address: Address, timeout_s: float) -> socket.socket:
+    """The plain `Connect`."""
+    connected = socket.create_connection((address.host, address.port), timeout_s)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connected
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A request that waits for its response."""
+
+    correlation_id: int
+    api: Api
+    version: int
+
+
+class Connection:
+    """One connection; see the head of this file."""
+
+    __slots__ = (
+        "_client_id",
+        "_correlation_id",
+        "_frames",
+        "_reader",
+        "_sent",
+        "_socket",
+        "_versions",
+        "address",
+    )
+
+    def __init__(
+        self,
+        connected: socket.socket,
+        address: Address,
+        *,
+        client_id: str,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+    ) -> None:
+        self.address = address
+        self._client_id = client_id
+        self._socket: socket.socket | None = connected
+        self._reader = FrameReader(frame_bytes_max)
+        self._frames: deque[bytearray] = deque()
+        self._sent: deque[_Sent] = deque()
+        self._correlation_id = 0
+        self._versions: dict[int, Versions] = {}
+
+    @classmethod
+    def open(
+        cls,
+        address: Address,
+        *,
+        client_id: str,
+        timeout_s: float,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        connect: Connect = connect_plaintext,
+    ) -> Connection:
+        """Connects and asks for the broker's versions; raises `ClientError`."""
+        deadline = Deadline(timeout_s)
+        try:
+            connected = connect(address, timeout_s)
+        except OSError as error:
+            raise BrokerUnreachable(f"cannot connect to {address}: {_reason(error)}") from error
+        connection = cls(connected, address, client_id=client_id, frame_bytes_max=frame_bytes_max)
+        try:
+            connection._negotiate(deadline)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @property
+    def is_closed(self) -> bool:
+        return self._socket is None
+
+    @property
+    def awaited_count(self) -> int:
+        """The number of requests that were sent and not answered yet."""
+        return len(self._sent)
+
+    def fileno(self) -> int:
+        """The socket's descriptor, for `select`."""
+        return self._open_socket().fileno()
+
+    def close(self) -> None:
+        """Closes the socket; may be called again."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def version_of(self, request: type) -> int:
+        """The version in which requests of this class are sent; raises `UnsupportedVersion`."""
+        api = _api_of(request)
+        theirs = self._versions.get(api.key)
+        if theirs is None:
+            raise UnsupportedVersion(f"broker {self.address} does not serve {api.name}")
+        version = min(api.versions.last, theirs.last)
+        if version < max(api.versions.first, theirs.first):
+            raise UnsupportedVersion(
+                f"broker {self.address} serves {api.name} in versions {theirs.first} to "
+                f"{theirs.last}, and this client knows {api.versions.first} to {api.versions.last}"
+            )
+        return version
+
+    def supports(self, request: type) -> bool:
+        """Whether there is a version of this API that both sides know."""
+        try:
+            self.version_of(request)
+        except UnsupportedVersion:
+            return False
+        return True
+
+    def request(self, message: object, response: type[Response], deadline: Deadline) -> Response:
+        """Sends a request and waits for its response."""
+        self.send(message, deadline)
+        return self.receive(response, deadline)
+
+    def send(
+        self,
+        message: object,
+        deadline: Deadline,
+        *,
+        version: int | None = None,
+        is_answered: bool = True,
+    ) -> None:
+        """Sends a request. Produce with acks=0 has no response, so it is not `is_answered`."""
+        api = _api_of(type(message))
+        if version is None:
+            version = self.version_of(type(message))
+        self._correlation_id = (self._correlation_id + 1) % _CORRELATION_ID_MODULUS
+        header = RequestHeader(api.key, version, self._correlation_id, self._client_id)
+        head = encode_request_header(header)
+        body = api.request_codec(version).encode(message)
+        size = (len(head) + len(body)).to_bytes(4, "big")
+        connected = self._open_socket()
+        try:
+            connected.settimeout(max(deadline.remaining_s, _TIMEOUT_S_MIN))
+            connected.sendall(b"".join((size, head, body)))
+        except TimeoutError as error:
+            raise self._timed_out(api, deadline) from error
+        except OSError as error:
+            raise self._lost(f"while sending {api.name}: {_reason(error)}") from error
+        if is_answered:
+            self._sent.append(_Sent(self._correlation_id, api, version))
+
+    def receive(self, response: type[Response], deadline: Deadline) -> Response:
+        """Waits for the response to the oldest request that is not answered yet."""
+        sent = self._sent.popleft()
+        frame = self._next_frame(sent.api, deadline)
+        try:
+            message = self._decode(sent, frame)
+        except ProtocolError as error:
+            self.close()
+            raise ClientError(
+                f"broker {self.address} answered {sent.api.name} v{sent.version} with bytes that "
+                f"are no such response: {error}"
+            ) from error
+        if not isinstance(message, response):
+            raise TypeError(f"the oldest request was {sent.api.name}, not for {response.__name__}")
+        return message
+
+    def _decode(self, sent: _Sent, frame: bytearray) -> Any:
+        correlation_id, position = decode_response_header(sent.api.key, sent.version, frame)
+        if correlation_id != sent.correlation_id:
+            raise ProtocolError(f"correlation id {correlation_id}, not {sent.correlation_id}")
+        version = sent.version
+        if sent.api.request is ApiVersionsRequest and _is_unsupported_version(frame, position):
+            # Written in version 0, whatever was asked for (KIP-511).
+            version = 0
+        return sent.api.response_codec(version).decode(frame, position)
+
+    def _next_frame(self, api: Api, deadline: Deadline) -> bytearray:
+        while not self._frames:
+            connected = self._open_socket()
+            try:
+                connected.settimeout(max(deadline.remaining_s, _TIMEOUT_S_MIN))
+                count = connected.recv_into(self._reader.buffer())
+            except TimeoutError as error:
+                raise self._timed_out(api, deadline) from error
+            except OSError as error:
+                raise self._lost(f"while waiting for {api.name}: {_reason(error)}") from error
+            if count == 0:
+                raise self._lost(f"by the broker, while waiting for {api.name}")
+            self._frames.extend(self._reader.received(count))
+            if self._reader.error is not None and not self._frames:
+                self.close()
+                raise ClientError(
+                    f"what {self.address} sends is not Kafka's protocol: {self._reader.error}"
+                )
+        return self._frames.popleft()
+
+    def _negotiate(self, deadline: Deadline) -> None:
+        """Learns the broker's versions (KIP-35), going down to one of ApiVersions it knows."""
+        from asyncbroker import __version__
+
+        api = _api_of(ApiVersionsRequest)
+        request = ApiVersionsRequest(SOFTWARE_NAME, __version__)
+        self.send(request, deadline, version=api.versions.last)
+        response = self.receive(ApiVersionsResponse, deadline)
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            newest = {row.api_key: row.max_version for row in response.api_keys}.get(api.key, 0)
+            self.send(request, deadline, version=min(newest, api.versions.last))
+            response = self.receive(ApiVersionsResponse, deadline)
+        if response.error_code != ErrorCode.NONE:
+            raise BrokerError(response.error_code, api=api.name, broker=str(self.address))
+        self._versions = {
+            row.api_key: Versions(row.min_version, row.max_version)
+            for row in response.api_keys
+            if row.api_key in API_BY_KEY
+        }
+
+    def _open_socket(self) -> socket.socket:
+        if self._socket is None:
+            raise ConnectionLost(f"the connection to broker {self.address} is closed")
+        return self._socket
+
+    def _lost(self, how: str) -> ConnectionLost:
+        self.close()
+        return ConnectionLost(f"the connection to broker {self.address} was closed {how}")
+
+    def _timed_out(self, api: Api, deadline: Deadline) -> RequestTimedOut:
+        self.close()
+        return RequestTimedOut(
+            f"broker {self.address} did not answer {api.name} within {deadline.seconds:g} s"
+        )
+
+
+def _api_of(request: type) -> Api:
+    return API_BY_NAME[request.__name__.removesuffix("Request")]
+
+
+def _is_unsupported_version(frame: bytearray, position: int) -> bool:
+    code = int.from_bytes(frame[position : position + 2], "big", signed=True)
+    return code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__

@@ -1,0 +1,303 @@
+"""Reads record batches from partitions, one step ahead of its caller.
+
+A `Reader` has a connection of its own to each leader and keeps one Fetch waiting on it. As soon as
+a response is there the next request goes out, and only then is the response handed over: the broker
+works while the caller decodes. For that it looks at the headers of batches and no further; what
+comes back are the bytes as they lie in the log.
+"""
+
+from __future__ import annotations
+
+import select
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from asyncbroker.client.cluster import Cluster, TopicPartition
+from asyncbroker.client.connection import Connection, Deadline
+from asyncbroker.client.errors import BrokerError, BrokerUnreachable, ClientError, ConnectionLost
+from asyncbroker.client.partitions import READ_UNCOMMITTED, by_topic, partition_error
+from asyncbroker.protocol.batches import batches
+from asyncbroker.protocol.compression import CorruptBatch
+from asyncbroker.protocol.errors import ErrorCode
+from asyncbroker.protocol.messages.fetch import (
+    AbortedTransaction,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from asyncbroker.protocol.schema import ZERO_UUID
+
+MAX_WAIT_MS: Final = 500
+MIN_BYTES: Final = 1
+MAX_BYTES: Final = 50 * 1024 * 1024
+PARTITION_MAX_BYTES: Final = 1024 * 1024
+
+TOPIC_IDS_FROM: Final = 13
+"""The first version of Fetch that names topics by id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Some batches of one partition.
+
+    `records` are whole batches, but for the last, which may be cut off. The first may begin before
+    `position`: records below it were not asked for, nor are those from the reader's end offset on.
+    `next_offset` is where the reader goes on.
+    """
+
+    partition: TopicPartition
+    records: memoryview
+    position: int
+    next_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted_transactions: list[AbortedTransaction]
+
+
+@dataclass(slots=True)
+class _Leader:
+    """The connection to one leader, and what was asked on it last."""
+
+    connection: Connection
+    asked: dict[TopicPartition, int] = field(default_factory=dict)
+    topic_names: dict[bytes, str] = field(default_factory=dict)
+
+
+class Reader:
+    """Reads partitions from given offsets on; see the head of this file."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        positions: Mapping[TopicPartition, int],
+        *,
+        end_offsets: Mapping[TopicPartition, int] | None = None,
+        max_wait_ms: int = MAX_WAIT_MS,
+        min_bytes: int = MIN_BYTES,
+        max_bytes: int = MAX_BYTES,
+        partition_max_bytes: int = PARTITION_MAX_BYTES,
+        isolation_level: int = READ_UNCOMMITTED,
+    ) -> None:
+        """A partition is done when its position reaches its end offset, if it has one."""
+        self._cluster = cluster
+        self._ends = dict(end_offsets or {})
+        self._positions = {
+            partition: offset
+            for partition, offset in positions.items()
+            if not self._is_at_end(partition, offset)
+        }
+        self._max_wait_ms = max_wait_ms
+        self._min_bytes = min_bytes
+        self._max_bytes = max_bytes
+        self._partition_max_bytes = partition_max_bytes
+        self._isolation_level = isolation_level
+        self._leaders: dict[int, _Leader] = {}
+        # A topic that is deleted and made again gets another id: its offsets mean something else.
+        self._topic_ids: dict[str, bytes] = {}
+        self._trouble: Deadline | None = None
+        self._failure: BrokerError | None = None
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections; may be called again."""
+        for leader in self._leaders.values():
+            leader.connection.close()
+        self._leaders.clear()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every partition has been read to its end offset."""
+        return not self._positions
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """The next offset to read; None when the partition is done."""
+        return self._positions.get(partition)
+
+    def poll(self) -> list[Fetched]:
+        """What the next response brings; empty when a leader had nothing new for `max_wait_ms`.
+
+        Errors that may pass are waited out for as long as the cluster's timeout. Raises
+        `BrokerError`: with OFFSET_OUT_OF_RANGE when a position is not in the log any more.
+        """
+        if self.is_done:
+            return []
+        try:
+            self._raise_failure()
+            self._send(self._trouble or self._cluster.deadline())
+            fetched = self._receive(self._trouble or self._cluster.deadline())
+        except (BrokerError, BrokerUnreachable, ConnectionLost) as error:
+            self._wait_out(error)
+            return []
+        self._trouble = None
+        return fetched
+
+    def _raise_failure(self) -> None:
+        """Raises the error of one partition, if the last response had batches of another one and
+        they had to be handed over first."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _wait_out(self, error: ClientError) -> None:
+        """Goes back to the start, unless the error is for good or trouble has lasted too long."""
+        self.close()
+        if isinstance(error, BrokerError) and not error.is_retriable:
+            raise error
+        if self._trouble is None:
+            self._trouble = self._cluster.deadline()
+        if self._trouble.has_passed:
+            raise error
+        self._cluster.back_off(self._trouble)
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    def _send(self, deadline: Deadline) -> None:
+        """Sees to it that every partition is being asked for."""
+        underway = {p for leader in self._leaders.values() for p in leader.asked}
+        missing: dict[int, list[TopicPartition]] = defaultdict(list)
+        for partition in self._positions:
+            if partition not in underway:
+                missing[self._cluster.leader(partition, deadline)].append(partition)
+        for node_id, partitions in missing.items():
+            leader = self._leaders.get(node_id)
+            if leader is None:
+                connection = self._cluster.dedicated_connection(node_id, deadline)
+                leader = self._leaders[node_id] = _Leader(connection)
+            if not leader.asked:
+                self._ask(leader, partitions, deadline)
+
+    def _ask(self, leader: _Leader, partitions: list[TopicPartition], deadline: Deadline) -> None:
+        topic_ids = {topic: self._topic_id(topic, deadline) for topic, _ in by_topic(partitions)}
+        version = leader.connection.version_of(FetchRequest)
+        if ZERO_UUID in topic_ids.values():
+            version = min(version, TOPIC_IDS_FROM - 1)
+        request = FetchRequest(
+            max_wait_ms=self._max_wait_ms,
+            min_bytes=self._min_bytes,
+            max_bytes=self._max_bytes,
+            isolation_level=self._isolation_level,
+            topics=[
+                FetchTopic(topic, topic_ids[topic], [self._row(topic, index) for index in indexes])
+                for topic, indexes in by_topic(partitions)
+            ],
+        )
+        leader.connection.send(request, deadline, version=version)
+        leader.asked = {partition: self._positions[partition] for partition in partitions}
+        leader.topic_names = {topic_id: topic for topic, topic_id in topic_ids.items()}
+
+    def _row(self, topic: str, index: int) -> FetchPartition:
+        return FetchPartition(
+            partition=index,
+            fetch_offset=self._positions[TopicPartition(topic, index)],
+            partition_max_bytes=self._partition_max_bytes,
+        )
+
+    def _topic_id(self, topic: str, deadline: Deadline) -> bytes:
+        topic_id = self._cluster.topic_id(topic, deadline)
+        if self._topic_ids.setdefault(topic, topic_id) != topic_id:
+            raise BrokerError(
+                ErrorCode.UNKNOWN_TOPIC_ID,
+                api="Metadata",
+                subject=f"topic {topic!r}",
+                message="the topic was deleted and created again",
+                is_retriable=False,
+            )
+        return topic_id
+
+    # --- receiving --------------------------------------------------------------------------------
+
+    def _receive(self, deadline: Deadline) -> list[Fetched]:
+        leader = self._next_to_answer(deadline)
+        response = leader.connection.receive(FetchResponse, deadline)
+        asked, leader.asked = leader.asked, {}
+        if response.error_code != ErrorCode.NONE:
+            raise BrokerError(
+                response.error_code, api="Fetch", broker=str(leader.connection.address)
+            )
+        fetched = []
+        failure: BrokerError | None = None
+        for topic in response.responses:
+            name = topic.topic or leader.topic_names.get(topic.topic_id, "")
+            for row in topic.partitions:
+                partition = TopicPartition(name, row.partition_index)
+                if partition not in asked:
+                    raise ClientError(f"Fetch was answered for {partition}, unasked")
+                if row.error_code != ErrorCode.NONE:
+                    failure = _failure(row, partition, asked[partition], leader.connection)
+                elif records := _records(row):
+                    fetched.append(self._advance(row, partition, asked[partition], records))
+        self._failure = failure
+        if not fetched:
+            self._raise_failure()
+        elif failure is None and self._positions:
+            self._ask_ahead(deadline)
+        return fetched
+
+    def _ask_ahead(self, deadline: Deadline) -> None:
+        """Sends the next request before the caller works off this response. If that fails, it is
+        for the next `poll` to deal with: what has been fetched is not given up."""
+        try:
+            self._send(deadline)
+        except (BrokerError, BrokerUnreachable, ConnectionLost):
+            self.close()
+
+    def _next_to_answer(self, deadline: Deadline) -> _Leader:
+        waiting = [leader for leader in self._leaders.values() if leader.asked]
+        if len(waiting) == 1:
+            return waiting[0]
+        by_connection = {leader.connection: leader for leader in waiting}
+        ready, _, _ = select.select(list(by_connection), [], [], deadline.remaining_s)
+        # With nobody ready the first one is as good as any to report the timeout for.
+        return by_connection[ready[0]] if ready else waiting[0]
+
+    def _advance(
+        self, row: PartitionData, partition: TopicPartition, position: int, records: memoryview
+    ) -> Fetched:
+        next_offset = position
+        try:
+            for header, _ in batches(records):
+                next_offset = max(next_offset, header.next_offset)
+        except CorruptBatch as error:
+            raise ClientError(f"{partition} at offset {next_offset}: {error}") from error
+        if self._is_at_end(partition, next_offset):
+            del self._positions[partition]
+        else:
+            self._positions[partition] = next_offset
+        return Fetched(
+            partition=partition,
+            records=records,
+            position=position,
+            next_offset=next_offset,
+            high_watermark=row.high_watermark,
+            last_stable_offset=row.last_stable_offset,
+            log_start_offset=row.log_start_offset,
+            aborted_transactions=row.aborted_transactions or [],
+        )
+
+    def _is_at_end(self, partition: TopicPartition, offset: int) -> bool:
+        end = self._ends.get(partition)
+        return end is not None and offset >= end
+
+
+def _failure(
+    row: PartitionData, partition: TopicPartition, position: int, connection: Connection
+) -> BrokerError:
+    message = None
+    if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        message = f"offset {position} is not in the log"
+    return partition_error(row.error_code, "Fetch", partition, connection, message)
+
+
+def _records(row: PartitionData) -> memoryview | None:
+    """The records of a decoded row; None when there are none."""
+    return row.records if isinstance(row.records, memoryview) and len(row.records) else None
