@@ -24,7 +24,7 @@ from enum import IntEnum
 from typing import Final
 
 from asyncbroker.settings_broker import BROKER_SETTINGS
-from asyncbroker.settings_topic import TOPIC_SETTINGS
+from asyncbroker.settings_topic import TOPIC_SETTINGS, UNUSED_TOPIC_SETTINGS
 
 Value = bool | int | float | str | tuple[str, ...] | None
 
@@ -105,8 +105,10 @@ def broker_settings() -> dict[str, Setting]:
 
 @functools.cache
 def topic_settings() -> dict[str, Setting]:
-    """The settings of a topic, by name."""
-    return _read_table(TOPIC_SETTINGS, has_effect=True)
+    """The settings of a topic by name, in the order of their names."""
+    table = _read_table(TOPIC_SETTINGS, has_effect=True)
+    table.update(_read_table(UNUSED_TOPIC_SETTINGS, has_effect=False))
+    return dict(sorted(table.items()))
 
 
 @functools.cache

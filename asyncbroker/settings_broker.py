@@ -76,12 +76,6 @@ message.max.bytes                    int     1048588              0..
     The largest record batch, in bytes, after compression.
 compression.type  string  producer  uncompressed|zstd|lz4|snappy|gzip|producer
     The codec that batches are stored in; `producer` keeps the one they came with.
-compression.gzip.level               int     -1                   -1|1..9
-    The level when a batch is compressed with gzip; -1 is the codec's own.
-compression.lz4.level                int     9                    1..17
-    The level when a batch is compressed with lz4.
-compression.zstd.level               int     3                    -131072..22
-    The level when a batch is compressed with zstd.
 log.cleanup.policy                   list    delete               compact|delete
     What old segments go through: deletion, compaction, or both.
 log.segment.bytes                    int     1073741824           1048576..

@@ -41,14 +41,38 @@ INHERITED_FROM: Final[dict[str, str]] = {
 }
 
 TOPIC_SETTINGS: Final = """
-cleanup.policy                           list     delete               compact|delete
+cleanup.policy                   list    delete               compact|delete
     What old segments go through: deletion, compaction, or both.
+compression.type  string  producer  uncompressed|zstd|lz4|snappy|gzip|producer
+    The codec that batches are stored in; `producer` keeps the one they came with.
+index.interval.bytes             int     4096                 0..
+    An index entry is written once for so many bytes of log.
+max.message.bytes                int     1048588              0..
+    The largest record batch, in bytes, after compression.
+message.timestamp.after.max.ms   long    3600000              0..
+    How far in the future a producer's timestamp may lie.
+message.timestamp.before.max.ms  long    9223372036854775807  0..
+    How far in the past a producer's timestamp may lie.
+message.timestamp.type           string  CreateTime           CreateTime|LogAppendTime
+    Whether records keep the producer's timestamp or get that of the append.
+min.insync.replicas              int     1                    1..
+    Replicas that must be in sync for acks=all; above 1 every such write is refused here.
+segment.bytes                    int     1073741824           1048576..
+    A segment is closed and a new one begun before it would grow beyond this.
+segment.index.bytes              int     10485760             4..
+    A segment whose index would grow beyond this is closed.
+segment.jitter.ms                long    0                    0..
+    Up to so much is taken off segment.ms at random, so that topics do not roll at once.
+segment.ms                       long    604800000            1..
+    A segment is closed when its first record is older than this.
+"""
+
+# Accepted, kept and shown, without an effect on the topic.
+UNUSED_TOPIC_SETTINGS: Final = """
 compression.gzip.level                   int      -1                   -1|1..9
     The level when a batch is compressed with gzip; -1 is the codec's own.
 compression.lz4.level                    int      9                    1..17
     The level when a batch is compressed with lz4.
-compression.type  string  producer  uncompressed|zstd|lz4|snappy|gzip|producer
-    The codec that batches are stored in; `producer` keeps the one they came with.
 compression.zstd.level                   int      3                    -131072..22
     The level when a batch is compressed with zstd.
 delete.retention.ms                      long     86400000             0..
@@ -61,8 +85,6 @@ flush.ms                                 long     9223372036854775807  0..
     Time after which the partition is flushed.
 follower.replication.throttled.replicas  list     ""                   throttled
     Replicas whose copying is throttled at the follower.
-index.interval.bytes                     int      4096                 0..
-    An index entry is written once for so many bytes of log.
 leader.replication.throttled.replicas    list     ""                   throttled
     Replicas whose copying is throttled at the leader.
 local.retention.bytes                    long     -2                   -2..
@@ -71,20 +93,10 @@ local.retention.ms                       long     -2                   -2..
     How long records of a tiered partition stay on this disk.
 max.compaction.lag.ms                    long     9223372036854775807  1..
     The longest that a record stays uncompacted.
-max.message.bytes                        int      1048588              0..
-    The largest record batch, in bytes, after compression.
-message.timestamp.after.max.ms           long     3600000              0..
-    How far in the future a producer's timestamp may lie.
-message.timestamp.before.max.ms          long     9223372036854775807  0..
-    How far in the past a producer's timestamp may lie.
-message.timestamp.type                   string   CreateTime           CreateTime|LogAppendTime
-    Whether records keep the producer's timestamp or get that of the append.
 min.cleanable.dirty.ratio                double   0.5                  0..1
     The uncompacted share of the log that starts its compaction.
 min.compaction.lag.ms                    long     0                    0..
     The shortest that a record stays uncompacted.
-min.insync.replicas                      int      1                    1..
-    Replicas that must be in sync for acks=all; above 1 every such write is refused here.
 preallocate                              boolean  false                .
     Whether a segment's file is given its full size at once.
 remote.log.copy.disable                  boolean  false                .
@@ -97,14 +109,6 @@ retention.bytes                          long     -1                   .
     The size to which a partition's log is cut; -1 for no limit.
 retention.ms                             long     604800000            -1..
     Segments whose records are all older than this are deleted; -1 for never.
-segment.bytes                            int      1073741824           1048576..
-    A segment is closed and a new one begun before it would grow beyond this.
-segment.index.bytes                      int      10485760             4..
-    A segment whose index would grow beyond this is closed.
-segment.jitter.ms                        long     0                    0..
-    Up to so much is taken off segment.ms at random, so that topics do not roll at once.
-segment.ms                               long     604800000            1..
-    A segment is closed when its first record is older than this.
 unclean.leader.election.enable           boolean  false                .
     Whether a replica that is behind may lead when no other can.
 """

@@ -178,6 +178,12 @@ replication.quota.window.size.seconds                 int      1         1..
     Seconds of such a sample.
 
 # The log
+compression.gzip.level  int  -1  -1|1..9
+    The level when a batch is compressed with gzip; -1 is the codec's own.
+compression.lz4.level  int  9  1..17
+    The level when a batch is compressed with lz4.
+compression.zstd.level  int  3  -131072..22
+    The level when a batch is compressed with zstd.
 log.cleaner.enable                   boolean  true                    .
     Whether compacted topics are compacted.
 log.cleaner.threads                  int      1                       0..

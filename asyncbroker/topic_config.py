@@ -1,0 +1,121 @@
+"""A topic's settings: checking those that are set for it, and what follows from all of them.
+
+What is set for the topic itself (its overrides) goes before what it inherits from the broker, see
+`config_entries.py`. Of the result each part of the broker gets what it needs: the log its
+`LogConfig`, Produce its `BatchRules`. Topics with the same overrides share one `TopicConfig`, since
+there may be thousands of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from asyncbroker.batch_rules import BatchRules
+from asyncbroker.config import BrokerConfig
+from asyncbroker.config_entries import topic_entry, topic_values
+from asyncbroker.log.config import LogConfig
+from asyncbroker.protocol.errors import ErrorCode, KafkaError
+from asyncbroker.protocol.records import Compression
+from asyncbroker.settings import InvalidSetting, nearest, topic_settings
+
+# Names of `compression.type` that are no codec's. `producer` keeps the batch's own.
+CODEC_NAMES: Final[dict[str, Compression | None]] = {
+    "producer": None,
+    "uncompressed": Compression.NONE,
+}
+
+COMPACTION_LAGS: Final = ("min.compaction.lag.ms", "max.compaction.lag.ms")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """The settings of a topic in force, in the shapes in which they are used."""
+
+    overrides: Mapping[str, str]
+    log: LogConfig
+    rules: BatchRules
+
+
+class TopicConfigs:
+    """Makes the `TopicConfig` of each set of overrides, under one configuration of the broker."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.broker_config = config
+        self._made: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
+
+    def of(self, overrides: Mapping[str, str]) -> TopicConfig:
+        """The settings of a topic with these overrides, which have been checked."""
+        key = tuple(sorted(overrides.items()))
+        made = self._made.get(key)
+        if made is None:
+            values = topic_values(overrides, self.broker_config)
+            made = self._made[key] = TopicConfig(
+                overrides=dict(key),
+                log=_log_config(values, self.broker_config),
+                rules=_batch_rules(values, self.broker_config),
+            )
+        return made
+
+
+def check_overrides(overrides: Mapping[str, str | None], config: BrokerConfig) -> dict[str, str]:
+    """The overrides, if a topic can have them; KafkaError(INVALID_CONFIG) otherwise."""
+    checked: dict[str, str] = {}
+    for name, text in overrides.items():
+        setting = topic_settings().get(name)
+        if setting is None:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"{name}: a topic has no such setting{nearest(name, topic_settings())}",
+            )
+        if text is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}: there is no value")
+        try:
+            setting.parse(text)
+        except InvalidSetting as mistake:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(mistake)) from mistake
+        checked[name] = text.strip()
+    _check_together(checked, config)
+    return checked
+
+
+def _check_together(overrides: Mapping[str, str], config: BrokerConfig) -> None:
+    """Rules between settings, as Kafka has them."""
+    if not overrides.keys().isdisjoint(COMPACTION_LAGS):
+        lags = [topic_entry(name, overrides, config).value or "" for name in COMPACTION_LAGS]
+        if int(lags[0]) > int(lags[1]):
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"min.compaction.lag.ms={lags[0]} is above max.compaction.lag.ms={lags[1]}",
+            )
+    if overrides.get("remote.storage.enable", "false").lower() != "false":
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, "remote.storage.enable=true: there is no tiered storage here"
+        )
+
+
+def _log_config(values: Mapping[str, Any], config: BrokerConfig) -> LogConfig:
+    return LogConfig(
+        segment_bytes=values["segment.bytes"],
+        segment_ms=values["segment.ms"],
+        segment_jitter_ms=values["segment.jitter.ms"],
+        segment_index_bytes=values["segment.index.bytes"],
+        index_interval_bytes=values["index.interval.bytes"],
+        max_message_bytes=values["max.message.bytes"],
+        is_log_append_time=values["message.timestamp.type"] == "LogAppendTime",
+        message_timestamp_before_max_ms=values["message.timestamp.before.max.ms"],
+        message_timestamp_after_max_ms=values["message.timestamp.after.max.ms"],
+        producer_id_expiration_ms=config.producer_id_expiration_ms,
+    )
+
+
+def _batch_rules(values: Mapping[str, Any], config: BrokerConfig) -> BatchRules:
+    codec: str = values["compression.type"]
+    compression = CODEC_NAMES[codec] if codec in CODEC_NAMES else Compression[codec.upper()]
+    return BatchRules(
+        compression=compression,
+        requires_keys="compact" in values["cleanup.policy"],
+        min_insync_replicas=values["min.insync.replicas"],
+        decompressed_bytes_max=config.batch_decompressed_max_bytes,
+    )
