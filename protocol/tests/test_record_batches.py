@@ -522,3 +522,56 @@ def test_header_keys_that_are_not_utf_8_are_read_as_java_does() -> None:
     payload = b"\x14\x00\x00\x00\x01\x01\x02\x04\xff\x61\x01"
     (record,) = records_of(lying(payload))
     assert record.headers == [("\ufffda", None)]
+
+
+# ---- batches that Kafka's Java producer wrote, cut from a broker's log files
+
+JAVA_RECORDS = [
+    Record(0, 0, b"key1", b"hello " * 5 + b"hello", [("h1", b"a"), ("h2", b"b")]),
+    Record(1, 0, b"key2", b"hello " * 3 + b"world world world", [("h1", b"c")]),
+]
+JAVA_BATCHES = {
+    Compression.NONE: (
+        "00000000000000000000009c0000000002984451bd000000000001000001a21f8dd311000001a21f8dd320"
+        "0000000000000000000000000000000000026e000000086b6579314668656c6c6f2068656c6c6f2068656c"
+        "6c6f2068656c6c6f2068656c6c6f2068656c6c6f040468310261046832026264001e02086b657932466865"
+        "6c6c6f2068656c6c6f2068656c6c6f20776f726c6420776f726c6420776f726c64020468310263"
+    ),
+    Compression.GZIP: (
+        "000000000000000000000076000000000271688c5f000100000001000001a21f8ddc0a000001a21f8ddc1c"
+        "0000000000000001000000000000000000021f8b08000000000000ffcb636060e0c84ead3474cb48cdc9c9"
+        "57c04bb2b064183225b264183125a530a83081f41961d1579e5f9493824c3281f42503003d3211b16b0000"
+        "00"
+    ),
+    Compression.SNAPPY: (
+        "000000000000000000000082000000000286630d6b000200000001000001a21f8de366000001a21f8de3ac"
+        "00000000000000020000000000000000000282534e415050590000000001000000010000003d6c3c6e0000"
+        "00086b6579314668656c6c6f207206003c040468310261046832026266008c0102013900324a390010776f"
+        "726c642e060014020468310263"
+    ),
+    Compression.LZ4: (
+        "00000000000000000000007c000000000231aec266000300000001000001a21f8de9d8000001a21f8dea05"
+        "00000000000000030000000000000000000204224d186040823c000000ff016e000000086b657931466865"
+        "6c6c6f2006000af000040468310261046832026264005a0238001f3238000058776f726c64060060020468"
+        "31026300000000"
+    ),
+    Compression.ZSTD: (
+        "000000000000000000000078000000000203172a2c000400000001000001a21f8df0b6000001a21f8df0dd"
+        "00000000000000040000000000000000000228b52ffd0058dc0100f4026e000000086b6579314668656c6c"
+        "6f20040468310261046832026264004e02086b657932776f726c640204683102630300299cb655c2e42e4b"
+        "010000"
+    ),
+}
+
+
+@pytest.mark.parametrize(("codec", "text"), JAVA_BATCHES.items())
+def test_batches_of_the_java_producer_are_read(codec: Compression, text: str) -> None:
+    batch = bytes.fromhex(text)
+    header = check_batch(batch)
+    assert (header.compression, header.record_count) == (codec, 2)
+    assert header.producer_id >= 0
+    found = list(records_of(batch))
+    assert [(r.key, r.value, r.headers) for r in found] == [
+        (r.key, r.value, r.headers) for r in JAVA_RECORDS
+    ]
+    assert [r.timestamp for r in found] == [header.base_timestamp, header.max_timestamp]
