@@ -1,0 +1,1 @@
+"""What `asyncbroker demo` and `scripts/demo` show: a group whose members come, go and are killed."""

@@ -1,0 +1,50 @@
+"""How the demo looks: headlines, checks that hold or fail, and a table for each generation."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console
+from rich.table import Table
+
+from asyncbroker.demo.generations import Generation
+
+
+class Show:
+    """Prints what happens, and remembers whether every check held."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console()
+        self.failures: list[str] = []
+        self._start = time.monotonic()
+
+    def headline(self, text: str) -> None:
+        elapsed = time.monotonic() - self._start
+        self.console.print(f"[bold cyan]{elapsed:6.1f} s[/]  [bold]{text}[/]")
+
+    def note(self, text: str) -> None:
+        self.console.print(f"          {text}")
+
+    def check(self, what: str, holds: bool, detail: str = "") -> None:
+        """One equality of the demo; a failed one makes the demo fail at its end."""
+        mark = "[bold green]holds[/]" if holds else "[bold red]FAILS[/]"
+        self.console.print(f"          {mark}: {what}" + (f" ({detail})" if detail else ""))
+        if not holds:
+            self.failures.append(what)
+
+    def generation(self, generation: Generation) -> None:
+        self.console.print(generation_table(generation))
+
+
+def generation_table(generation: Generation) -> Table:
+    """Who owns which partitions in one generation."""
+    table = Table(
+        title=f"generation {generation.number}", title_justify="left", title_style="bold yellow"
+    )
+    table.add_column("member")
+    table.add_column("partitions")
+    for member, partitions in generation.owners.items():
+        table.add_row(member, " ".join(map(str, partitions)) or "-")
+    if not generation.owners:
+        table.add_row("nobody", "-")
+    return table
