@@ -7,8 +7,8 @@ the session named and reads without one. A request for a session that is not the
 epoch than the one expected, is answered with an error for the whole of it; clients then begin anew.
 
 The sessions are a cache with a fixed number of places. When it is full, a session that nobody used
-for two minutes makes place, or one of that age with fewer partitions than the new one; otherwise the
-new one is not opened (id 0), and its client goes on with full requests.
+for two minutes makes place, or one of that age with fewer partitions than the new one; otherwise
+the new one is not opened (id 0), and its client goes on with full requests.
 
 The order of a session's partitions is the order in which they are read. One that returned records
 goes to the end, so that under a limit on bytes none starves.
@@ -88,7 +88,7 @@ class FetchSession:
         self.used = now
 
     def update(self, request: FetchRequest) -> None:
-        """Applies an incremental request. What it forgets may be unknown, or a topic id of zeros."""
+        """Applies an incremental request. It may forget what is unknown, even a topic id of 0."""
         for key, fetched in _partitions_of(request, self.uses_topic_ids):
             if (known := self.partitions.get(key)) is not None:
                 known.wanted = fetched.wanted

@@ -28,37 +28,13 @@ from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.storage import PASSING_ERRORS, Storage
 
 if TYPE_CHECKING:
+    from asyncbroker.fetch_waits import FetchWaiter
     from asyncbroker.log.partition_log import Appended, FileRange, PartitionLog
     from asyncbroker.protocol.records import BatchHeader
 
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-
-
-class FetchWaiter:
-    """A fetch that waits until its partitions together have `missing_bytes` more.
-
-    `future` is resolved once: by the append that brings the last missing byte, by a partition that
-    goes away, or by whoever set a deadline (`wake`). The fetch then reads again and sees which.
-    """
-
-    __slots__ = ("future", "missing_bytes")
-
-    def __init__(self, missing_bytes: int) -> None:
-        self.missing_bytes = missing_bytes
-        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def appended(self, size: int) -> None:
-        """Counts an append to one of the partitions."""
-        self.missing_bytes -= size
-        if self.missing_bytes <= 0:
-            self.wake()
-
-    def wake(self) -> None:
-        """Ends the wait, whatever is there."""
-        if not self.future.done():
-            self.future.set_result(None)
 
 
 class Partition:
@@ -338,7 +314,7 @@ class Partition:
         return self._storage_error(error)
 
     def _write_failed(self, error: OSError) -> KafkaError:
-        """What a request gets for an error in writing: a full disk passes, a broken one does not."""
+        """What a request gets for an error in writing: a full disk passes, a broken one stays."""
         if error.errno in PASSING_ERRORS:
             logger.warning("an append to %s failed: %s", self.name, error)
         elif error.errno == errno.EIO:

@@ -1,0 +1,112 @@
+"""What a topic asks of a batch that only its records can answer.
+
+Most batches are appended without a look inside. A compacted topic must refuse records without a
+key; a topic with a codec of its own stores every batch in it; and a batch whose producer left the
+max timestamp out (sarama does) gets it filled in, because lookups by time rely on it. `conform` does
+all of this. It decodes, so it belongs in a worker thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from asyncbroker.protocol.errors import ErrorCode, KafkaError
+from asyncbroker.protocol.records import (
+    DECOMPRESSED_BYTES_MAX,
+    BatchHeader,
+    Compression,
+    CorruptBatch,
+    Record,
+    build_batch,
+    read_header,
+    records_of,
+    stamp_max_timestamp,
+)
+
+# A batch may hold a million bad records; a few tell the producer what is wrong.
+RECORD_ERRORS_MAX = 100
+
+
+class InvalidRecords(KafkaError):
+    """A batch that is refused because of some of its records: their indexes, with the reasons."""
+
+    def __init__(
+        self, code: ErrorCode, message: str, record_errors: Sequence[tuple[int, str]]
+    ) -> None:
+        super().__init__(code, message)
+        self.record_errors = record_errors[:RECORD_ERRORS_MAX]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRules:
+    """The rules of one topic. `compression` None keeps the codec that a batch came with."""
+
+    compression: Compression | None = None
+    requires_keys: bool = False
+    min_insync_replicas: int = 1
+    decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
+
+    def need_records(self, header: BatchHeader) -> bool:
+        """Whether `conform` has anything to do for this batch."""
+        return (
+            self.requires_keys
+            or (self.compression is not None and self.compression != header.compression)
+            or header.max_timestamp < header.base_timestamp
+        )
+
+
+def conform(
+    batch: bytearray | memoryview, header: BatchHeader, rules: BatchRules
+) -> tuple[bytearray | memoryview, BatchHeader]:
+    """The batch as the topic wants it; raises KafkaError (INVALID_RECORD) when it cannot be had."""
+    records = _records(batch, header, rules.decompressed_bytes_max)
+    if rules.requires_keys:
+        _require_keys(records)
+    if rules.compression is not None and rules.compression != header.compression:
+        batch = build_batch(
+            records,
+            compression=rules.compression,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            timestamp_type=header.timestamp_type,
+            is_transactional=header.is_transactional,
+        )
+        return batch, read_header(batch)
+    if header.max_timestamp < header.base_timestamp:
+        stamp_max_timestamp(batch)
+        return batch, read_header(batch)
+    return batch, header
+
+
+def timestamp_errors(
+    batch: bytearray | memoryview, header: BatchHeader, earliest_ms: int, latest_ms: int
+) -> list[tuple[int, str]]:
+    """Which records lie outside the times that a topic accepts. Decodes, as `conform` does."""
+    return [
+        (index, f"timestamp {record.timestamp} is outside {earliest_ms} to {latest_ms}")
+        for index, record in enumerate(_records(batch, header, DECOMPRESSED_BYTES_MAX))
+        if not earliest_ms <= record.timestamp <= latest_ms
+    ]
+
+
+def _records(
+    batch: bytearray | memoryview, header: BatchHeader, decompressed_bytes_max: int
+) -> list[Record]:
+    try:
+        return list(records_of(batch, header, decompressed_bytes_max=decompressed_bytes_max))
+    except CorruptBatch as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+
+
+def _require_keys(records: Sequence[Record]) -> None:
+    errors = [
+        (index, "a record without a key, and the topic is compacted")
+        for index, record in enumerate(records)
+        if record.key is None
+    ]
+    if errors:
+        raise InvalidRecords(
+            ErrorCode.INVALID_RECORD, f"{len(errors)} records without a key", errors
+        )
