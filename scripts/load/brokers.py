@@ -83,7 +83,7 @@ def asyncbroker(directory: Path) -> Iterator[Target]:
 
 @contextlib.contextmanager
 def apache_kafka(directory: Path, classpath: str, settings: tuple[str, ...]) -> Iterator[Target]:
-    """Apache Kafka, one node, KRaft, with its default flush policy (it never waits for the disk)."""
+    """Apache Kafka, one node, KRaft, with its default flush policy: it never waits for the disk."""
     port, controller = free_port(), free_port()
     properties = directory.with_suffix(".properties")
     lines = (
