@@ -1,0 +1,22 @@
+"""The settings of the group coordinator, by Kafka's names in the broker's configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """Kafka's defaults; the name of each setting is in the comment behind it."""
+
+    session_timeout_ms_min: int = 6_000  # group.min.session.timeout.ms
+    session_timeout_ms_max: int = 1_800_000  # group.max.session.timeout.ms
+    initial_rebalance_delay_ms: int = 3_000  # group.initial.rebalance.delay.ms
+    member_count_max: int = 2_147_483_647  # group.max.size
+    offset_metadata_size_max: int = 4_096  # offset.metadata.max.bytes
+    offsets_retention_ms: int = 10_080 * 60_000  # offsets.retention.minutes
+    offsets_retention_check_interval_ms: int = 600_000  # offsets.retention.check.interval.ms
+
+    # A new member parked in its first JoinGroup is given up after this time, as in Kafka (it is not
+    # a setting there either): its client may have gone and tried again under another id.
+    new_member_join_timeout_ms: int = 300_000

@@ -1,0 +1,402 @@
+"""The group coordinator of one partition of `__consumer_offsets`: all its groups and their offsets.
+
+A pure state machine. Each entry point takes a request, the time, and whatever else it needs to know
+of the world, changes the state, and returns effects (`effects.py` says what the caller owes them).
+The caller also calls `expire` when `next_deadline` has come. A fresh coordinator is brought up to
+date with `replay`, record by record, and starts its clocks with `finish_loading`.
+
+What a restart keeps is what is in the records: the last stable generation of each group with its
+member ids and assignments, so that members of stable groups go on where they were, and heartbeats
+are all it takes. A rebalance that was under way is lost, with the generation it was to have: its
+members hear ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID and join again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from asyncbroker.coordinator.config import GroupConfig
+from asyncbroker.coordinator.deadlines import RETENTION, DeadlineKind, Deadlines
+from asyncbroker.coordinator.effects import Caller, Effect, Instant, Token
+from asyncbroker.coordinator.group import Group, GroupState
+from asyncbroker.coordinator.join import UNKNOWN_MEMBER_ID, join
+from asyncbroker.coordinator.member import Member
+from asyncbroker.coordinator.offset_requests import PartitionExists, check_commit, commit, fetch
+from asyncbroker.coordinator.offsets import Offsets
+from asyncbroker.coordinator.rebalance import (
+    forget_token,
+    join_failed,
+    pass_deadline,
+    prepare_rebalance,
+)
+from asyncbroker.coordinator.records import (
+    NO_TIMESTAMP,
+    GroupMetadataRecord,
+    GroupMetadataValue,
+    OffsetCommitRecord,
+    decode_record,
+    group_tombstone,
+    offset_tombstone,
+)
+from asyncbroker.coordinator.sync import heartbeat, leave, sync, unknown_members
+from asyncbroker.coordinator.turn import Turn, counted
+from asyncbroker.protocol.errors import ErrorCode, KafkaError
+from asyncbroker.protocol.messages.delete_groups import DeletableGroupResult
+from asyncbroker.protocol.messages.describe_groups import DescribedGroup
+from asyncbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from asyncbroker.protocol.messages.join_group import JoinGroupRequest
+from asyncbroker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from asyncbroker.protocol.messages.list_groups import ListedGroup
+from asyncbroker.protocol.messages.offset_commit import OffsetCommitRequest
+from asyncbroker.protocol.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
+)
+from asyncbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+CLASSIC_TYPE = "classic"
+
+
+class GroupCoordinator:
+    """The groups of one partition. Not safe for threads: one owner calls it."""
+
+    def __init__(self, config: GroupConfig) -> None:
+        self._config = config
+        self._groups: dict[str, Group] = {}
+        self._offsets = Offsets()
+        self._deadlines = Deadlines()
+
+    # ---- membership
+
+    def join(
+        self, request: JoinGroupRequest, caller: Caller, token: Token, now: Instant
+    ) -> list[Effect]:
+        """JoinGroup: parked, as a rule, until the next generation is complete."""
+        turn = self._turn(now)
+        if (error := self._join_error(request)) is not ErrorCode.NONE:
+            turn.reply(token, join_failed(error, request.member_id))
+            return turn.effects
+        group = self._groups.get(request.group_id)
+        if group is None:
+            if request.member_id != UNKNOWN_MEMBER_ID:
+                turn.reply(token, join_failed(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+                return turn.effects
+            group = self._create(request.group_id, now)
+        join(group, request, caller, token, turn)
+        self._drop_if_never_stored(group)
+        return turn.effects
+
+    def sync(self, request: SyncGroupRequest, token: Token, now: Instant) -> list[Effect]:
+        """SyncGroup: parked, for followers, until the leader has synced."""
+        turn = self._turn(now)
+        group = self._groups.get(request.group_id)
+        if group is None:
+            turn.reply(token, SyncGroupResponse(error_code=_no_such_group(request.group_id)))
+        else:
+            sync(group, request, token, turn)
+        return turn.effects
+
+    def heartbeat(self, request: HeartbeatRequest, token: Token, now: Instant) -> list[Effect]:
+        """Heartbeat: answered at once, whatever the disk does."""
+        turn = self._turn(now)
+        group = self._groups.get(request.group_id)
+        if group is None:
+            response = HeartbeatResponse(error_code=_no_such_group(request.group_id))
+        else:
+            response = heartbeat(group, request, turn)
+        turn.reply(token, response, at_once=True)
+        return turn.effects
+
+    def leave(self, request: LeaveGroupRequest, token: Token, now: Instant) -> list[Effect]:
+        """LeaveGroup, of a list of members (handlers turn the single one of v0 to v2 into one)."""
+        turn = self._turn(now)
+        group = self._groups.get(request.group_id)
+        if not request.group_id:
+            turn.reply(token, LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
+        elif group is None:
+            turn.reply(token, unknown_members(request))
+        else:
+            turn.reply(token, leave(group, request, turn))
+            self._drop_if_never_stored(group)
+        return turn.effects
+
+    def forget(self, token: Token, group_id: str, now: Instant) -> list[Effect]:
+        """The connection of a request to this group is lost: nobody waits for its answer."""
+        turn = self._turn(now)
+        if (group := self._groups.get(group_id)) is not None:
+            forget_token(group, token, turn)
+            self._drop_if_never_stored(group)
+        return turn.effects
+
+    # ---- offsets
+
+    def commit_offsets(
+        self,
+        request: OffsetCommitRequest,
+        caller: Caller,
+        token: Token,
+        exists: PartitionExists,
+        now: Instant,
+    ) -> list[Effect]:
+        """OffsetCommit: answered when the offsets are durable. `exists(topic, partition)` says
+        which partitions there are. A commit of a member is a sign of life."""
+        turn = self._turn(now)
+        group = self._groups.get(request.group_id)
+        error = ErrorCode.NONE
+        try:
+            check_commit(group, request, caller)
+        except KafkaError as refusal:
+            error = refusal.code
+        else:
+            member = group.members.get(request.member_id) if group is not None else None
+            if group is not None and member is not None:
+                turn.renew_session(group, member)
+        response = commit(error, request, exists, self._offsets, turn)
+        if group is None and self._offsets.of(request.group_id):
+            self._create(request.group_id, now)
+        turn.reply(token, response)
+        return turn.effects
+
+    def fetch_offsets(
+        self,
+        requests: Iterable[OffsetFetchRequestGroup],
+        token: Token,
+        now: Instant,
+        *,
+        require_stable: bool,
+    ) -> list[Effect]:
+        """OffsetFetch of some groups: replies with a list of `OffsetFetchResponseGroup`."""
+        turn = self._turn(now)
+        fetched: list[OffsetFetchResponseGroup] = [
+            fetch(request, self._offsets, require_stable=require_stable) for request in requests
+        ]
+        turn.reply(token, fetched)
+        return turn.effects
+
+    def on_topics_deleted(self, topics: Iterable[str], now: Instant) -> list[Effect]:
+        """Forgets the offsets of topics that are gone: a new topic of that name starts afresh."""
+        turn = self._turn(now)
+        gone = self._offsets.of_topics(frozenset(topics))
+        for group_id, topic, partition in gone:
+            self._offsets.remove(group_id, topic, partition)
+        turn.append(offset_tombstone(*key) for key in gone)
+        return turn.effects
+
+    # ---- administration
+
+    def describe(self, group_ids: Iterable[str]) -> list[DescribedGroup]:
+        """DescribeGroups; an unknown group is described as "Dead", without an error."""
+        return [_described(group_id, self._groups.get(group_id)) for group_id in group_ids]
+
+    def list_groups(
+        self, states: Iterable[str] = (), types: Iterable[str] = ()
+    ) -> list[ListedGroup]:
+        """ListGroups; filters are compared without regard to case, and empty ones pass all."""
+        wanted_states = {state.strip().lower() for state in states}
+        wanted_types = {kind.strip().lower() for kind in types}
+        if wanted_types and CLASSIC_TYPE not in wanted_types:
+            return []
+        return [
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type or "",
+                group_state=group.state.value,
+                group_type=CLASSIC_TYPE,
+            )
+            for group in self._groups.values()
+            if not wanted_states or group.state.value.lower() in wanted_states
+        ]
+
+    def delete(self, group_ids: Iterable[str], token: Token, now: Instant) -> list[Effect]:
+        """DeleteGroups: replies with a list of `DeletableGroupResult`, each id once."""
+        turn = self._turn(now)
+        results = []
+        for group_id in dict.fromkeys(group_ids):
+            group = self._groups.get(group_id)
+            error = ErrorCode.NONE
+            if group is None:
+                error = ErrorCode.GROUP_ID_NOT_FOUND
+            elif group.state is not GroupState.EMPTY:
+                error = ErrorCode.NON_EMPTY_GROUP
+            else:
+                self._bury(group, "it was deleted", turn)
+            results.append(DeletableGroupResult(group_id, error))
+        turn.reply(token, results)
+        return turn.effects
+
+    # ---- time
+
+    def next_deadline(self) -> float | None:
+        """When to call `expire` next, on the monotonic clock; may be early, never late."""
+        return self._deadlines.next_deadline()
+
+    def expire(self, now: Instant) -> list[Effect]:
+        """Does what is due: phases of rebalances, sessions, the retention of offsets."""
+        turn = self._turn(now)
+        while (key := self._deadlines.pop_due(now.monotonic)) is not None:
+            if key.kind is DeadlineKind.RETENTION:
+                self._expire_offsets(turn)
+                turn.set_deadline(RETENTION, self._config.offsets_retention_check_interval_ms)
+            elif (group := self._groups.get(key.group_id)) is not None:
+                pass_deadline(group, key, turn)
+                self._drop_if_never_stored(group)
+        return turn.effects
+
+    # ---- loading
+
+    def replay(self, key: bytes, value: bytes | None, producer_id: int | None = None) -> None:
+        """Applies one record of the partition, in order; `producer_id` if it is transactional.
+
+        Raises ProtocolError for a record that does not fit its version. Records about other kinds
+        of groups are passed over.
+        """
+        record = decode_record(key, value)
+        if isinstance(record, GroupMetadataRecord):
+            self._replay_group(record.key.group, record.value)
+        elif isinstance(record, OffsetCommitRecord):
+            offset_key = record.key
+            if record.value is None:
+                self._offsets.remove(offset_key.group, offset_key.topic, offset_key.partition)
+                return
+            if offset_key.group not in self._groups:
+                self._groups[offset_key.group] = Group(offset_key.group, None)
+            self._offsets.put(
+                offset_key.group, offset_key.topic, offset_key.partition, record.value, producer_id
+            )
+
+    def replay_marker(self, producer_id: int, *, is_commit: bool) -> None:
+        """Applies the marker that ends a transaction."""
+        self._offsets.end_transaction(producer_id, is_commit=is_commit)
+
+    def finish_loading(self, now: Instant) -> list[Effect]:
+        """Starts the clocks: each member has its whole session timeout to come back."""
+        turn = self._turn(now)
+        for group in self._groups.values():
+            for member in group.members.values():
+                turn.renew_session(group, member)
+            if len(group.members) > self._config.member_count_max:
+                prepare_rebalance(group, "it has more members than group.max.size", turn)
+        turn.set_deadline(RETENTION, self._config.offsets_retention_check_interval_ms)
+        return turn.effects
+
+    # ---- helpers
+
+    def _turn(self, now: Instant) -> Turn:
+        return Turn(self._config, self._deadlines, now)
+
+    def _join_error(self, request: JoinGroupRequest) -> ErrorCode:
+        if not request.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        config = self._config
+        shortest, longest = config.session_timeout_ms_min, config.session_timeout_ms_max
+        if not shortest <= request.session_timeout_ms <= longest:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        return ErrorCode.NONE
+
+    def _create(self, group_id: str, now: Instant) -> Group:
+        group = self._groups[group_id] = Group(group_id, now.wall_ms)
+        return group
+
+    def _drop_if_never_stored(self, group: Group) -> None:
+        """A group whose first members never came to a generation leaves nothing behind."""
+        if (
+            group.state is GroupState.EMPTY
+            and group.is_unused()
+            and group.generation_id == 0
+            and not self._offsets.of(group.group_id)
+            and not self._offsets.has_pending(group.group_id)
+        ):
+            del self._groups[group.group_id]
+
+    def _bury(self, group: Group, reason: str, turn: Turn) -> None:
+        """Deletes a group with all that it has, for good: every record of it gets a tombstone."""
+        group_id = group.group_id
+        partitions = [
+            (topic, partition)
+            for topic, offsets in self._offsets.of(group_id).items()
+            for partition in offsets
+        ]
+        for topic, partition in partitions:
+            self._offsets.remove(group_id, topic, partition)
+        for member_id in group.pending_member_ids:
+            turn.end_session(group, member_id)
+        group.move_to(GroupState.DEAD, turn.now.wall_ms)
+        del self._groups[group_id]
+        turn.note(group, f"the group is gone: {reason}")
+        turn.append(
+            [
+                *(offset_tombstone(group_id, *partition) for partition in partitions),
+                group_tombstone(group_id),
+            ]
+        )
+
+    def _expire_offsets(self, turn: Turn) -> None:
+        """Forgets offsets whose retention is over, and groups that have nothing left."""
+        retention_ms = self._config.offsets_retention_ms
+        for group in list(self._groups.values()):
+            group_id = group.group_id
+            expired = self._offsets.expired(group, turn.now.wall_ms, retention_ms)
+            for topic, partition in expired:
+                self._offsets.remove(group_id, topic, partition)
+            if expired:
+                turn.note(group, f"{counted(len(expired), 'offset')} expired")
+            turn.append(offset_tombstone(group_id, *partition) for partition in expired)
+            if (
+                group.state is GroupState.EMPTY
+                and group.is_unused()
+                and not self._offsets.of(group_id)
+                and not self._offsets.has_pending(group_id)
+            ):
+                self._bury(group, "it has no members and no offsets", turn)
+
+    def _replay_group(self, group_id: str, value: GroupMetadataValue | None) -> None:
+        """Puts a group into the state that its record describes: stable, or empty."""
+        if value is None:
+            self._groups.pop(group_id, None)
+            return
+        since_ms = value.current_state_timestamp
+        group = Group(group_id, None if since_ms == NO_TIMESTAMP else since_ms)
+        group.generation_id = value.generation
+        group.protocol_type = value.protocol_type or None
+        group.protocol_name = value.protocol
+        for member in value.members:
+            # Until version 1 there was no rebalance timeout.
+            rebalance_timeout_ms = member.rebalance_timeout
+            if rebalance_timeout_ms < 0:
+                rebalance_timeout_ms = member.session_timeout
+            restored = Member(
+                member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                session_timeout_ms=member.session_timeout,
+                rebalance_timeout_ms=rebalance_timeout_ms,
+                protocols={value.protocol or "": member.subscription},
+                assignment=member.assignment,
+            )
+            group.add(restored, value.protocol_type)
+        if group.members:
+            # Not along the table: it describes what a group lives through, not how it is loaded.
+            group.state = GroupState.STABLE
+            if value.leader in group.members:
+                group.leader_id = value.leader
+        group.refresh_subscribed_topics()
+        self._groups[group_id] = group
+
+
+def _no_such_group(group_id: str) -> ErrorCode:
+    """The error of requests from members to a group that is not there."""
+    return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
+
+
+def _described(group_id: str, group: Group | None) -> DescribedGroup:
+    if group is None:
+        return DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+    protocol_name = group.protocol_name if group.state is GroupState.STABLE else None
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=protocol_name or "",
+        members=[member.described_member(protocol_name) for member in group.members.values()],
+    )
