@@ -2,8 +2,8 @@
 
 Most batches are appended without a look inside. A compacted topic must refuse records without a
 key; a topic with a codec of its own stores every batch in it; and a batch whose producer left the
-max timestamp out (sarama does) gets it filled in, because lookups by time rely on it. `conform` does
-all of this. It decodes, so it belongs in a worker thread.
+max timestamp out (sarama does) gets it filled in, because lookups by time rely on it. `conform`
+does all of this. It decodes, so it belongs in a worker thread.
 """
 
 from __future__ import annotations

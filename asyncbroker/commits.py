@@ -13,6 +13,7 @@ change behind it.
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import TYPE_CHECKING, Final
 
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
@@ -20,6 +21,9 @@ from asyncbroker.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from asyncbroker.partition import Partition
     from asyncbroker.storage import Storage
+
+# Part of a round: partitions, and who waits for each.
+Stripe = list[tuple["Partition", list["asyncio.Future[None]"]]]
 
 # fsyncs of different files wait for the same disk cache flush when they run at the same time.
 FLUSHES_AT_ONCE: Final = 4
@@ -66,7 +70,9 @@ class Commits:
         gathered, self._gathering = list(self._gathering.items()), {}
         if (error := self._storage.error) is not None:
             for partition, waiting in gathered:
-                _fail(waiting, partition, error)
+                for future in waiting:
+                    if not future.done():
+                        future.set_exception(_not_durable(partition, error))
             self._end_round()
             return
         stripes = [gathered[first::FLUSHES_AT_ONCE] for first in range(FLUSHES_AT_ONCE)]
@@ -75,23 +81,25 @@ class Commits:
             for partition, _ in stripe:
                 partition.enter()
             flushed = self._storage.workers.run(_flush, [partition for partition, _ in stripe])
-            flushed.add_done_callback(lambda done, stripe=stripe: self._flushed(stripe, done))
+            flushed.add_done_callback(functools.partial(self._flushed, stripe))
 
-    def _flushed(
-        self,
-        stripe: list[tuple[Partition, list[asyncio.Future[None]]]],
-        done: asyncio.Future[list[OSError | None]],
-    ) -> None:
+    def _flushed(self, stripe: Stripe, done: asyncio.Future[list[OSError | None]]) -> None:
         """Answers those who waited for one thread's partitions; the last thread ends the round."""
-        for (partition, waiting), error in zip(stripe, done.result(), strict=True):
+        bug = done.exception()
+        errors = done.result() if bug is None else [bug] * len(stripe)
+        for (partition, waiting), error in zip(stripe, errors, strict=True):
             partition.leave()
-            if error is None:
-                for future in waiting:
-                    if not future.done():
-                        future.set_result(None)
-            else:
+            if isinstance(error, OSError):
                 self._storage.fail(error)
-                _fail(waiting, partition, error)
+            for future in waiting:
+                if future.done():
+                    continue
+                if error is None:
+                    future.set_result(None)
+                elif isinstance(error, OSError):
+                    future.set_exception(_not_durable(partition, error))
+                else:
+                    future.set_exception(error)
         self._flushes_running -= 1
         if not self._flushes_running:
             self._end_round()
@@ -105,7 +113,7 @@ class Commits:
 
 
 def _flush(partitions: list[Partition]) -> list[OSError | None]:
-    """In a thread: the fsyncs of one stripe; an error leaves the rest of the stripe to its own."""
+    """In a thread: the fsyncs of one stripe, each with an outcome of its own."""
     errors: list[OSError | None] = []
     for partition in partitions:
         try:
@@ -117,12 +125,5 @@ def _flush(partitions: list[Partition]) -> list[OSError | None]:
     return errors
 
 
-def _fail(waiting: list[asyncio.Future[None]], partition: Partition, error: OSError) -> None:
-    """Tells those who wait that their batches may not survive."""
-    for future in waiting:
-        if not future.done():
-            future.set_exception(
-                KafkaError(
-                    ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.name} is not durable: {error}"
-                )
-            )
+def _not_durable(partition: Partition, error: OSError) -> KafkaError:
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.name} is not durable: {error}")

@@ -19,11 +19,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import logging
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from asyncbroker.log.errors import CorruptLog
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.storage import PASSING_ERRORS, Storage
 
@@ -242,19 +244,59 @@ class Partition:
 
     # ---- reading
 
-    def locate(self, offset: int, bytes_max: int, *, always_one: bool = True) -> FileRange | None:
+    def locate(self, offset: int, bytes_max: int, *, always_one: bool) -> FileRange | None:
         """Where the batches from `offset` on lie, below the high watermark; None at the end.
 
-        Raises KafkaError: OFFSET_OUT_OF_RANGE, or what keeps the partition from being read.
+        Raises KafkaError: OFFSET_OUT_OF_RANGE, or what keeps the partition from being read. Raises
+        WouldBlock when the way there is not in memory: then `locate_on_disk` has the answer.
         """
-        if self._refusal is not None or self._storage.error is not None:
-            raise self._refused()
+        self.check_readable()
         try:
             return self.log.locate(
-                offset, bytes_max, end_offset=self.high_watermark, always_one=always_one
+                offset,
+                bytes_max,
+                end_offset=self.high_watermark,
+                always_one=always_one,
+                may_block=False,
             )
-        except OSError as error:
+        except (OSError, CorruptLog) as error:
             raise self.read_failed(error) from error
+
+    async def locate_on_disk(
+        self, offset: int, bytes_max: int, *, always_one: bool
+    ) -> FileRange | None:
+        """As `locate`, in a worker thread."""
+        self.check_readable()
+        locate = functools.partial(
+            self.log.locate,
+            offset,
+            bytes_max,
+            end_offset=self.high_watermark,
+            always_one=always_one,
+            may_block=True,
+        )
+        try:
+            return await self.run(locate)
+        except (OSError, CorruptLog) as error:
+            raise self.read_failed(error) from error
+
+    def is_in_older_segment(self, offset: int) -> bool:
+        """Whether the log has gone on in another segment after the one that has `offset`."""
+        return offset < self.log.active_base_offset
+
+    def check_readable(self) -> None:
+        """Raises KafkaError with what keeps the partition from being used, if anything does."""
+        if self._refusal is not None or self._storage.error is not None:
+            raise self._refused()
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest leader epoch up to `epoch`, and where it ended; (-1, -1) if there is none.
+
+        The current epoch ends at the high watermark, even if nothing was appended in it yet.
+        """
+        if epoch == self.leader_epoch:
+            return epoch, self.high_watermark
+        return self.log.end_offset_for_epoch(epoch)
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Holds the epoch that a client knows against ours; -1 is a client that knows none."""
@@ -307,8 +349,12 @@ class Partition:
 
     # ---- errors
 
-    def read_failed(self, error: OSError) -> KafkaError:
-        """What a request gets for an error in reading the log: takes the partition offline."""
+    def read_failed(self, error: OSError | CorruptLog) -> KafkaError:
+        """What a request gets for an error in reading the log. A disk that cannot be read takes the
+        partition offline; damaged bytes are a hole, and what lies around it can be read."""
+        if isinstance(error, CorruptLog):
+            logger.error("%s: %s", self.name, error)
+            return KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error))
         if error.errno not in PASSING_ERRORS:
             self._go_offline(error)
         return self._storage_error(error)

@@ -1,0 +1,332 @@
+"""Fetch (key 1), versions 4 to 16.
+
+Behaviour: every partition asked for (or in the session, see `fetch_sessions.py`) is looked at in
+order. The answer is due when together they have `min_bytes`, when one has an error, or when
+`max_wait_ms` is over, with whatever there is then; until then the fetch waits (`fetch_waits.py`)
+and looks again when it is woken. Looking finds ranges of log files and reads none of them.
+
+`max_bytes` and `partition_max_bytes` are soft: the first partition with records gives at least one
+whole batch, however large (KIP-74). Records are whole batches as they lie in the log, from the one
+that contains the offset; they are empty when there are none, never null. What is large goes into
+the response as a range of a file, for the connection to send without copying it. A range that is
+not in the page cache is read in a worker thread first: nothing blocks the event loop, and a disk
+error becomes an error of that partition instead of a response that breaks off.
+
+v4   isolation level (KIP-98); nothing is ever aborted, so the list is empty or, uncommitted, null
+v5   log start offset (KIP-107)
+v6   KAFKA_STORAGE_ERROR (KIP-112); earlier versions get NOT_LEADER_OR_FOLLOWER instead
+v7   fetch sessions (KIP-227)
+v9   current leader epoch: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH (KIP-320)
+v10  zstd (KIP-110); earlier versions get UNSUPPORTED_COMPRESSION_TYPE when they meet it
+v11  rack and preferred read replica (KIP-392): always -1, there is one replica
+v12  flexible (KIP-482); last fetched epoch and diverging epoch (KIP-595)
+v13  topic ids (KIP-516): UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID
+v15  replica state (KIP-903)
+v16  node endpoints (KIP-951): never sent
+
+Not done: fetches by followers, which get NOT_LEADER_OR_FOLLOWER.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from asyncbroker.fetch_sessions import TOPIC_IDS_VERSION
+from asyncbroker.log.errors import WouldBlock
+from asyncbroker.protocol.errors import ErrorCode, KafkaError
+from asyncbroker.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchEpochEndOffset,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from asyncbroker.protocol.records import Compression, batches
+
+if TYPE_CHECKING:
+    from asyncbroker.broker import Broker
+    from asyncbroker.context import RequestContext
+    from asyncbroker.fetch_sessions import FetchContext, FetchedPartition
+    from asyncbroker.log.partition_log import FileRange
+    from asyncbroker.partition import Partition
+
+READ_COMMITTED: Final = 1
+CONSUMER_REPLICA_IDS: Final = (-1, -2)
+
+STORAGE_ERROR_VERSION: Final = 6
+ZSTD_VERSION: Final = 10
+
+# Ranges below this are read into the response: up to here a copy costs less than a `sendfile`.
+INLINE_BYTES_MAX: Final = 32 * 1024
+
+# How much of a cold range a worker thread reads at once.
+WARM_BYTES: Final = 1024 * 1024
+
+
+def handle(
+    broker: Broker, context: RequestContext, request: FetchRequest
+) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
+    """Answers at once if there is enough to say and all of it is in memory."""
+    version = context.api_version
+    replica = request.replica_state
+    replica_id = request.replica_id if replica is None else replica.replica_id
+    if replica_id not in CONSUMER_REPLICA_IDS:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"no replica {replica_id} is known")
+    fetch = _Fetch(broker, version, request, broker.fetch_sessions.open(request, version))
+    if fetch.look() and (fetch.is_due() or request.max_wait_ms <= 0) and fetch.load():
+        return fetch.response()
+    return _finish(broker, context, fetch)
+
+
+async def _finish(broker: Broker, context: RequestContext, fetch: _Fetch) -> FetchResponse:
+    """Waits for data, if that is what is missing, and for the disk, if it is needed."""
+    request, waits, clock = fetch.request, broker.fetch_waits, broker.clock
+    deadline = clock.monotonic() + request.max_wait_ms / 1000
+    await fetch.look_on_disk()
+    while not (fetch.is_due() or clock.monotonic() >= deadline):
+        if waits.is_full() or context.is_closing():
+            break
+        missing_bytes = request.min_bytes - fetch.size
+        await waits.wait(fetch.partitions(), missing_bytes, deadline, context)
+        fetch.look_again()
+        await fetch.look_on_disk()
+    if not fetch.load():
+        await fetch.load_from_disk()
+    return fetch.response()
+
+
+class _Fetch:
+    """One request while it is served: its partitions in order, and what each has to say so far."""
+
+    __slots__ = (
+        "_bytes_max",
+        "_context",
+        "_has_verdict",
+        "_is_committed",
+        "_looks",
+        "_topics",
+        "_version",
+        "request",
+        "size",
+    )
+
+    def __init__(
+        self, broker: Broker, version: int, request: FetchRequest, context: FetchContext
+    ) -> None:
+        self.request = request
+        self._topics = broker.topics
+        self._version = version
+        self._context = context
+        self._bytes_max = min(request.max_bytes, broker.config.fetch_max_bytes)
+        self._is_committed = request.isolation_level == READ_COMMITTED
+        self.look_again()
+
+    # ---- looking: which ranges of which files
+
+    def look_again(self) -> None:
+        """Forgets what was found."""
+        self._looks: list[_Look] = []
+        self.size = 0
+        # An error, or a reason not to wait for more.
+        self._has_verdict = not self._context.partitions
+
+    def is_due(self) -> bool:
+        """Whether waiting would be wrong: there is enough, or something that cannot wait."""
+        return self._has_verdict or self.size >= self.request.min_bytes
+
+    def partitions(self) -> list[Partition]:
+        """Where more records may come from."""
+        return [look.partition for look in self._looks if look.partition is not None]
+
+    def look(self) -> bool:
+        """Looks at the partitions not looked at yet, up to one that takes the disk to find its way
+        in; returns whether that was all of them."""
+        for fetched in self._context.partitions[len(self._looks) :]:
+            try:
+                partition = self._find(fetched)
+                if self._diverges(partition, fetched.wanted):
+                    continue
+                located = partition.locate(
+                    fetched.wanted.fetch_offset,
+                    self._bytes_max_of(fetched.wanted),
+                    always_one=not self.size,
+                )
+            except KafkaError as error:
+                self._add_error(fetched, error)
+            except WouldBlock:
+                return False
+            else:
+                self._add(partition, fetched.wanted, located)
+        return True
+
+    async def look_on_disk(self) -> None:
+        """Looks at all partitions not looked at yet."""
+        while not self.look():
+            fetched = self._context.partitions[len(self._looks)]
+            try:
+                partition = self._find(fetched)
+                located = await partition.locate_on_disk(
+                    fetched.wanted.fetch_offset,
+                    self._bytes_max_of(fetched.wanted),
+                    always_one=not self.size,
+                )
+            except KafkaError as error:
+                self._add_error(fetched, error)
+            else:
+                self._add(partition, fetched.wanted, located)
+
+    def _find(self, fetched: FetchedPartition) -> Partition:
+        """The partition, if it can be read by who knows this of it."""
+        wanted = fetched.wanted
+        if self._version < TOPIC_IDS_VERSION:
+            topic = self._topics.get(fetched.topic)
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        else:
+            topic = self._topics.by_id(fetched.topic_id)
+            if topic is None:
+                # A session knows the name that the id had: has it another one now?
+                if fetched.topic and self._topics.get(fetched.topic) is not None:
+                    raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            fetched.topic = topic.name
+        if not 0 <= wanted.partition < len(topic.partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = topic.partitions[wanted.partition]
+        partition.check_leader_epoch(wanted.current_leader_epoch)
+        return partition
+
+    def _diverges(self, partition: Partition, wanted: FetchPartition) -> bool:
+        """Whether the reader has records of an epoch that ended before its offset, because the log
+        was cut; then it is told where (KIP-595) and gets no records."""
+        if wanted.last_fetched_epoch < 0:
+            return False
+        epoch, end_offset = partition.end_offset_for_epoch(wanted.last_fetched_epoch)
+        if epoch < 0 or wanted.fetch_offset < partition.log_start_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if epoch >= wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
+            return False
+        self._add(partition, wanted, None)
+        self._looks[-1].answer.diverging_epoch = FetchEpochEndOffset(epoch, end_offset)
+        self._has_verdict = True
+        return True
+
+    def _bytes_max_of(self, wanted: FetchPartition) -> int:
+        return max(0, min(wanted.partition_max_bytes, self._bytes_max - self.size))
+
+    def _add(self, partition: Partition, wanted: FetchPartition, located: FileRange | None) -> None:
+        answer = PartitionData(
+            partition_index=wanted.partition,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.last_stable_offset,
+            log_start_offset=partition.log_start_offset,
+            aborted_transactions=[] if self._is_committed else None,
+            records=b"" if located is None else located,
+        )
+        self._looks.append(_Look(answer, partition, located))
+        if located is not None:
+            self.size += located.size
+            # A range ends with its segment, so what it lacks may lie in the next one.
+            if partition.is_in_older_segment(wanted.fetch_offset):
+                self._has_verdict = True
+
+    def _add_error(self, fetched: FetchedPartition, error: KafkaError) -> None:
+        self._looks.append(_Look(self._error(fetched.wanted.partition, error), None, None))
+        self._has_verdict = True
+
+    def _error(self, index: int, error: KafkaError) -> PartitionData:
+        code = error.code
+        if code is ErrorCode.KAFKA_STORAGE_ERROR and self._version < STORAGE_ERROR_VERSION:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return PartitionData(
+            partition_index=index,
+            error_code=code,
+            high_watermark=-1,
+            aborted_transactions=[] if self._is_committed else None,
+        )
+
+    # ---- loading: what of those ranges is not in memory, or has to be seen
+
+    def load(self) -> bool:
+        """Reads small ranges into the answers; returns whether the large ones can be sent from
+        where they are, too. If not, `load_from_disk` must follow."""
+        is_loaded = True
+        for look in self._looks:
+            partition, located = look.partition, look.located
+            if partition is None or located is None:
+                continue
+            if located.size >= INLINE_BYTES_MAX:
+                is_loaded &= self._version >= ZSTD_VERSION and located.is_resident()
+                continue
+            try:
+                records = located.read_nowait()
+            except OSError as error:
+                self._fail(look, partition.read_failed(error))
+                continue
+            if records is None:
+                is_loaded = False
+            else:
+                self._take(look, records)
+        return is_loaded
+
+    async def load_from_disk(self) -> None:
+        """Reads what `load` has left, in worker threads."""
+        for look in self._looks:
+            partition, located = look.partition, look.located
+            if partition is None or located is None:
+                continue
+            try:
+                if located.size < INLINE_BYTES_MAX or self._version < ZSTD_VERSION:
+                    self._take(look, await partition.run(located.read))
+                elif not located.is_resident():
+                    await partition.run(_warm, located)
+            except OSError as error:
+                self._fail(look, partition.read_failed(error))
+
+    def _take(self, look: _Look, records: bytes | bytearray) -> None:
+        """Puts what was read into an answer, if the client can read it."""
+        look.answer.records = records
+        look.located = None
+        if self._version < ZSTD_VERSION and any(
+            header.compression is Compression.ZSTD for header, _ in batches(records)
+        ):
+            self._fail(look, KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE))
+
+    def _fail(self, look: _Look, error: KafkaError) -> None:
+        look.answer = self._error(look.answer.partition_index, error)
+        look.located = None
+
+    # ---- the response
+
+    def response(self) -> FetchResponse:
+        """What there is to say to the client; KafkaError if the session has gone on without us."""
+        topics: list[FetchableTopicResponse] = []
+        last: FetchedPartition | None = None
+        for fetched, answer in self._context.select([look.answer for look in self._looks]):
+            if last is None or last.topic != fetched.topic or last.topic_id != fetched.topic_id:
+                topics.append(FetchableTopicResponse(fetched.topic, fetched.topic_id))
+                last = fetched
+            topics[-1].partitions.append(answer)
+        return FetchResponse(session_id=self._context.session_id, responses=topics)
+
+
+class _Look:
+    """What one partition has to say; `located` while its records are still in the file only."""
+
+    __slots__ = ("answer", "located", "partition")
+
+    def __init__(
+        self, answer: PartitionData, partition: Partition | None, located: FileRange | None
+    ) -> None:
+        self.answer = answer
+        self.partition = partition
+        self.located = located
+
+
+def _warm(located: FileRange) -> None:
+    """In a thread: brings a range into the page cache, which also finds out if it can be read."""
+    for start in range(0, located.size, WARM_BYTES):
+        size = min(WARM_BYTES, located.size - start)
+        located.file.pread(size, located.position + start)

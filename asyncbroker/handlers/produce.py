@@ -1,0 +1,274 @@
+"""Produce (key 0), versions 3 to 11.
+
+Behaviour: each partition has its own outcome, and the request as a whole never fails. A batch is
+checked without decoding it and appended as it came; `batch_rules.py` has the topics that need more.
+acks=1 answers when the batch is in the page cache, acks=all (-1) when a commit round has made it
+durable or `timeout_ms` is over (REQUEST_TIMED_OUT; the batch stays). acks=0 has no answer: an error
+closes the connection, since nothing else would tell the client.
+
+A request whose appends all ran on the event loop, and that waits for nobody, is answered without a
+coroutine: this is the path that small requests take.
+
+v3   record batches of format 2 only (KIP-98)
+v4   KAFKA_STORAGE_ERROR (KIP-112); v3 gets NOT_LEADER_OR_FOLLOWER instead
+v5   log start offset (KIP-107)
+v7   zstd (KIP-110); earlier versions get UNSUPPORTED_COMPRESSION_TYPE for it
+v8   record errors and error messages (KIP-467)
+v9   flexible (KIP-482)
+v10  current leader and endpoints (KIP-951): never sent, there is nobody else to go to
+v11  TRANSACTION_ABORTABLE (KIP-890): not used
+
+Versions 0 to 2 are advertised only (see `handlers/__init__.py`).
+Not done: transactions. A transactional batch gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the one
+code that every client takes as final.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from asyncbroker.batch_rules import InvalidRecords, conform, timestamp_errors
+from asyncbroker.log.partition_log import Appended
+from asyncbroker.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from asyncbroker.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from asyncbroker.protocol.records import Compression, check_batch
+
+if TYPE_CHECKING:
+    from asyncbroker.batch_rules import BatchRules
+    from asyncbroker.broker import Broker
+    from asyncbroker.context import RequestContext
+    from asyncbroker.partition import Partition
+    from asyncbroker.protocol.records import BatchHeader
+
+ACKS_ALL: Final = -1
+ACKS_NONE: Final = 0
+ACKS_LEADER: Final = 1
+
+STORAGE_ERROR_VERSION: Final = 4
+ZSTD_VERSION: Final = 7
+RECORD_ERRORS_VERSION: Final = 8
+
+# The one client that may write to internal topics; the name is Kafka's.
+ADMIN_CLIENT_ID: Final = "__admin_client"
+
+
+def handle(
+    broker: Broker, context: RequestContext, request: ProduceRequest
+) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse | None] | None:
+    """Appends what `request` carries, partition by partition.
+
+    Raises KafkaError for the request as a whole, ProtocolError for an acks=0 that failed.
+    """
+    acks = request.acks
+    if not ACKS_ALL <= acks <= ACKS_LEADER:
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}")
+    if request.transactional_id is not None:
+        raise _no_transactions()
+    version = context.api_version
+    response = ProduceResponse()
+    unfinished: list[_Unfinished] = []
+    for topic_data in request.topic_data:
+        outcomes: list[PartitionProduceResponse] = []
+        response.responses.append(TopicProduceResponse(topic_data.name, outcomes))
+        for data in topic_data.partition_data:
+            outcome = PartitionProduceResponse(data.index)
+            outcomes.append(outcome)
+            try:
+                partition, rules = _find(broker, context, acks, topic_data.name, data.index)
+                appended = _append(partition, rules, data.records, version, outcome)
+            except KafkaError as error:
+                _refuse(outcome, error, version)
+                continue
+            if isinstance(appended, _Unfinished):
+                unfinished.append(appended)
+                continue
+            _accept(outcome, appended)
+            if acks == ACKS_ALL:
+                durable = broker.commits.durable(partition, appended.last_offset + 1)
+                if durable is not None:
+                    unfinished.append(_Unfinished(outcome, partition, durable=durable))
+    if unfinished:
+        return _finish(broker, version, request, response, unfinished)
+    return _answer(request, response)
+
+
+def _find(
+    broker: Broker, context: RequestContext, acks: int, topic_name: str, index: int
+) -> tuple[Partition, BatchRules]:
+    """The partition to append to, if this client may, with these acks; and its topic's rules."""
+    topic = broker.topics.get(topic_name)
+    if topic is None or not 0 <= index < len(topic.partitions):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic.is_internal and context.client_id != ADMIN_CLIENT_ID:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic_name} is internal")
+    rules = topic.config.rules
+    if acks == ACKS_ALL and rules.min_insync_replicas > 1:
+        raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "there is one replica")
+    return topic.partitions[index], rules
+
+
+def _append(
+    partition: Partition,
+    rules: BatchRules,
+    records: Any,
+    version: int,
+    outcome: PartitionProduceResponse,
+) -> Appended | _Unfinished:
+    """Appends a partition's batch, or begins to."""
+    if records is None:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a partition without a record batch")
+    header = check_batch(records)
+    if header.is_transactional:
+        raise _no_transactions()
+    if version < ZSTD_VERSION and header.compression is Compression.ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+    if rules.need_records(header):
+        return _Unfinished(outcome, partition, records, header, rules=rules)
+    try:
+        appended = partition.append(records, header)
+    except KafkaError as error:
+        if error.code is ErrorCode.INVALID_TIMESTAMP:
+            return _Unfinished(outcome, partition, records, header, error=error)
+        raise
+    if appended.__class__ is Appended:
+        return appended
+    return _Unfinished(outcome, partition, records, header, appending=appended)
+
+
+# ---- what has to wait
+
+
+@dataclass(slots=True)
+class _Unfinished:
+    """One partition whose outcome is not known yet, because of one of: `rules`, to which the batch
+    must be conformed first; `appending`, an append in a worker thread; `error`, which a look at the
+    records has to explain; `durable`, a commit round."""
+
+    outcome: PartitionProduceResponse
+    partition: Partition
+    records: Any = None
+    header: BatchHeader | None = None
+    rules: BatchRules | None = None
+    error: KafkaError | None = None
+    appending: asyncio.Future[Appended] | None = None
+    durable: asyncio.Future[None] | None = None
+
+
+async def _finish(
+    broker: Broker,
+    version: int,
+    request: ProduceRequest,
+    response: ProduceResponse,
+    unfinished: list[_Unfinished],
+) -> ProduceResponse | None:
+    """Waits for all appends, then for all that has to be durable. `timeout_ms` bounds the latter
+    only: a batch that is on its way into the log cannot be called back."""
+    deadline = broker.clock.monotonic() + request.timeout_ms / 1000
+    for item in unfinished:
+        if item.durable is not None:
+            continue
+        try:
+            appended = await _appended(broker, item)
+        except KafkaError as error:
+            _refuse(item.outcome, error, version)
+            continue
+        _accept(item.outcome, appended)
+        if request.acks == ACKS_ALL:
+            item.durable = broker.commits.durable(item.partition, appended.last_offset + 1)
+    for item in unfinished:
+        if item.durable is not None:
+            timer = broker.clock.call_at(deadline, _time_out, item.durable)
+            try:
+                await item.durable
+            except KafkaError as error:
+                _refuse(item.outcome, error, version)
+            finally:
+                timer.cancel()
+    return _answer(request, response)
+
+
+async def _appended(broker: Broker, item: _Unfinished) -> Appended:
+    """The outcome of an append that did not end at once."""
+    partition, header = item.partition, item.header
+    assert header is not None
+    try:
+        if item.error is not None:
+            raise item.error
+        if item.appending is not None:
+            return await item.appending
+        assert item.rules is not None
+        conformed = await partition.run(conform, item.records, header, item.rules)
+        appended = partition.append(*conformed)
+        return appended if isinstance(appended, Appended) else await appended
+    except KafkaError as error:
+        if error.code is not ErrorCode.INVALID_TIMESTAMP:
+            raise
+        config = partition.log.config
+        now_ms = broker.clock.wall_ms()
+        record_errors = await partition.run(
+            timestamp_errors,
+            item.records,
+            header,
+            now_ms - config.message_timestamp_before_max_ms,
+            now_ms + config.message_timestamp_after_max_ms,
+        )
+        raise InvalidRecords(error.code, str(error.message), record_errors) from error
+
+
+def _time_out(durable: asyncio.Future[None]) -> None:
+    if not durable.done():
+        durable.set_exception(
+            KafkaError(ErrorCode.REQUEST_TIMED_OUT, "appended, but not durable in time")
+        )
+
+
+# ---- the answer
+
+
+def _accept(outcome: PartitionProduceResponse, appended: Appended) -> None:
+    outcome.base_offset = appended.base_offset
+    outcome.log_append_time_ms = appended.log_append_time_ms
+    outcome.log_start_offset = appended.log_start_offset
+
+
+def _refuse(outcome: PartitionProduceResponse, error: KafkaError, version: int) -> None:
+    """Makes `error` the partition's outcome, in words that a client of this version knows."""
+    code = error.code
+    if code is ErrorCode.KAFKA_STORAGE_ERROR and version < STORAGE_ERROR_VERSION:
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    outcome.error_code = code
+    outcome.error_message = error.message
+    outcome.base_offset = outcome.log_append_time_ms = outcome.log_start_offset = -1
+    if isinstance(error, InvalidRecords):
+        outcome.record_errors = [
+            BatchIndexAndErrorMessage(index, message) for index, message in error.record_errors
+        ]
+
+
+def _answer(request: ProduceRequest, response: ProduceResponse) -> ProduceResponse | None:
+    """The response; with acks=0 there is none, and an error ends the connection."""
+    if request.acks != ACKS_NONE:
+        return response
+    for topic in response.responses:
+        for outcome in topic.partition_responses:
+            if outcome.error_code:
+                raise ProtocolError(
+                    f"acks=0 to {topic.name}-{outcome.index} failed: "
+                    f"{ErrorCode(outcome.error_code).name}"
+                )
+    return None
+
+
+def _no_transactions() -> KafkaError:
+    return KafkaError(
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this broker has no transactions"
+    )

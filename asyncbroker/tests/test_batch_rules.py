@@ -1,0 +1,113 @@
+"""What a topic's settings ask of the records in a batch: facts §2.3, rules 34, 35, 37."""
+
+from __future__ import annotations
+
+import pytest
+
+from asyncbroker.batch_rules import (
+    RECORD_ERRORS_MAX,
+    BatchRules,
+    InvalidRecords,
+    conform,
+    timestamp_errors,
+)
+from asyncbroker.protocol.errors import ErrorCode, KafkaError
+from asyncbroker.protocol.records import (
+    BATCH_HEADER_BYTES,
+    Compression,
+    Record,
+    build_batch,
+    check_batch,
+    read_header,
+    records_of,
+    stamp_crc,
+)
+
+NO_MAX_TIMESTAMP = (-1).to_bytes(8, "big", signed=True)
+MAX_TIMESTAMP_AT = 35
+
+
+def records(count: int = 3, *, key: bytes | None = b"key") -> list[Record]:
+    return [Record(index, 1_000 + index, key, b"value %d" % index) for index in range(count)]
+
+
+def test_a_batch_needs_no_look_inside_when_the_topic_keeps_batches_as_they_come() -> None:
+    header = read_header(build_batch(records(), compression=Compression.GZIP))
+    assert not BatchRules().need_records(header)
+    assert not BatchRules(compression=Compression.GZIP).need_records(header)
+
+
+def test_a_batch_in_another_codec_than_the_topics_needs_a_look() -> None:
+    header = read_header(build_batch(records(), compression=Compression.GZIP))
+    assert BatchRules(compression=Compression.NONE).need_records(header)
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_a_batch_is_stored_in_the_codec_of_the_topic(codec: Compression) -> None:
+    """Rule 35: recompressed only if different; producer fields stay."""
+    batch = build_batch(
+        records(), compression=Compression.SNAPPY, producer_id=7, producer_epoch=1, base_sequence=40
+    )
+    conformed, header = conform(batch, read_header(batch), BatchRules(compression=codec))
+    assert header == check_batch(conformed)
+    assert header.compression is codec
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 1, 40)
+    assert list(records_of(conformed)) == records()
+
+
+def test_a_keyless_record_on_a_compacted_topic_is_named_by_its_index() -> None:
+    """Rule 37."""
+    batch = build_batch([*records(2), *records(1, key=None), *records(1), *records(1, key=None)])
+    with pytest.raises(InvalidRecords) as raised:
+        conform(batch, read_header(batch), BatchRules(requires_keys=True))
+    assert raised.value.code is ErrorCode.INVALID_RECORD
+    assert [index for index, _ in raised.value.record_errors] == [2, 4]
+
+
+def test_an_empty_key_is_a_key() -> None:
+    batch = build_batch(records(key=b""))
+    conformed, _ = conform(batch, read_header(batch), BatchRules(requires_keys=True))
+    assert conformed is batch
+
+
+def test_a_million_bad_records_are_told_in_a_few_words() -> None:
+    batch = build_batch(records(RECORD_ERRORS_MAX + 50, key=None))
+    with pytest.raises(InvalidRecords) as raised:
+        conform(batch, read_header(batch), BatchRules(requires_keys=True))
+    assert len(raised.value.record_errors) == RECORD_ERRORS_MAX
+
+
+def test_a_missing_max_timestamp_is_filled_in() -> None:
+    """Rule 34: lookups by time rely on it, and sarama leaves it at -1."""
+    batch = build_batch(records())
+    batch[MAX_TIMESTAMP_AT : MAX_TIMESTAMP_AT + 8] = NO_MAX_TIMESTAMP
+    stamp_crc(batch)
+    header = check_batch(batch)
+    assert BatchRules().need_records(header)
+    conformed, header = conform(batch, header, BatchRules())
+    assert header == check_batch(conformed)
+    assert header.max_timestamp == 1_002
+
+
+def test_records_that_cannot_be_decoded_are_the_clients_mistake() -> None:
+    batch = build_batch(records(), compression=Compression.GZIP)
+    batch[BATCH_HEADER_BYTES + 12] ^= 0xFF
+    stamp_crc(batch)
+    with pytest.raises(KafkaError) as raised:
+        conform(batch, check_batch(batch), BatchRules(requires_keys=True))
+    assert raised.value.code is ErrorCode.INVALID_RECORD
+
+
+def test_a_batch_that_expands_beyond_the_limit_is_refused() -> None:
+    bomb = build_batch([Record(0, 0, b"k", bytes(1_000_000))], compression=Compression.GZIP)
+    rules = BatchRules(requires_keys=True, decompressed_bytes_max=10_000)
+    with pytest.raises(KafkaError) as raised:
+        conform(bomb, check_batch(bomb), rules)
+    assert raised.value.code is ErrorCode.INVALID_RECORD
+
+
+def test_records_out_of_the_accepted_times_are_named_by_their_index() -> None:
+    """Rule 32."""
+    batch = build_batch(records(5))
+    errors = timestamp_errors(batch, read_header(batch), 1_001, 1_003)
+    assert [index for index, _ in errors] == [0, 4]

@@ -1,0 +1,71 @@
+"""Producer ids: facts §2.4, rule 45."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from asyncbroker.metadata_store import MemoryMetadataStore
+from asyncbroker.metadata_writer import MetadataWriter
+from asyncbroker.producer_ids import BLOCK_LENGTH, NEXT_PRODUCER_ID, ProducerIds
+from asyncbroker.protocol.errors import ErrorCode, KafkaError
+from asyncbroker.workers import InlineWorkers
+
+
+class FullDisk(MemoryMetadataStore):
+    """Fails the first write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_full = True
+
+    def apply(self, changes: object) -> None:
+        if self.is_full:
+            raise OSError(28, "No space left on device")
+        super().apply(changes)  # type: ignore[arg-type]
+
+
+def ids_of(store: MemoryMetadataStore) -> ProducerIds:
+    first = int(store.open().values.get(NEXT_PRODUCER_ID, "0"))
+    return ProducerIds(MetadataWriter(store, InlineWorkers()), first)
+
+
+async def test_ids_count_up_and_never_repeat_over_blocks() -> None:
+    ids = ids_of(MemoryMetadataStore())
+    handed_out = [await ids.allocate() for _ in range(BLOCK_LENGTH + 5)]
+    assert handed_out == list(range(BLOCK_LENGTH + 5))
+
+
+async def test_a_restart_goes_on_after_the_reserved_block() -> None:
+    store = MemoryMetadataStore()
+    assert await ids_of(store).allocate() == 0
+    assert await ids_of(store).allocate() == BLOCK_LENGTH
+
+
+async def test_all_who_ask_at_the_same_time_get_ids_of_their_own() -> None:
+    ids = ids_of(MemoryMetadataStore())
+    handed_out = await asyncio.gather(*(ids.allocate() for _ in range(2 * BLOCK_LENGTH)))
+    assert len(set(handed_out)) == 2 * BLOCK_LENGTH
+
+
+async def test_no_id_is_handed_out_before_its_block_is_durable() -> None:
+    store = FullDisk()
+    ids = ids_of(store)
+    with pytest.raises(KafkaError) as raised:
+        await ids.allocate()
+    assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    store.is_full = False
+    assert await ids.allocate() == 0
+    assert store.open().values[NEXT_PRODUCER_ID] == str(BLOCK_LENGTH)
+
+
+async def test_who_stops_waiting_takes_nobody_elses_block_away() -> None:
+    ids = ids_of(MemoryMetadataStore())
+    impatient = asyncio.ensure_future(ids.allocate())
+    patient = asyncio.ensure_future(ids.allocate())
+    await asyncio.sleep(0)
+    impatient.cancel()
+    assert await patient == 0
+
+
