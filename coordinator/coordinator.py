@@ -50,7 +50,6 @@ from asyncbroker.protocol.messages.list_groups import ListedGroup
 from asyncbroker.protocol.messages.offset_commit import OffsetCommitRequest
 from asyncbroker.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
-    OffsetFetchResponseGroup,
 )
 from asyncbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -159,19 +158,20 @@ class GroupCoordinator:
 
     def fetch_offsets(
         self,
-        requests: Iterable[OffsetFetchRequestGroup],
+        request: OffsetFetchRequestGroup,
         token: Token,
         now: Instant,
         *,
         require_stable: bool,
     ) -> list[Effect]:
-        """OffsetFetch of some groups: replies with a list of `OffsetFetchResponseGroup`."""
+        """OffsetFetch of one group: replies with its `OffsetFetchResponseGroup`."""
         turn = self._turn(now)
-        fetched: list[OffsetFetchResponseGroup] = [
-            fetch(request, self._offsets, require_stable=require_stable) for request in requests
-        ]
-        turn.reply(token, fetched)
+        turn.reply(token, fetch(request, self._offsets, require_stable=require_stable))
         return turn.effects
+
+    def committed_topics(self) -> set[str]:
+        """The topics in which any group has an offset."""
+        return self._offsets.topics()
 
     def on_topics_deleted(self, topics: Iterable[str], now: Instant) -> list[Effect]:
         """Forgets the offsets of topics that are gone: a new topic of that name starts afresh."""
@@ -184,9 +184,19 @@ class GroupCoordinator:
 
     # ---- administration
 
-    def describe(self, group_ids: Iterable[str]) -> list[DescribedGroup]:
-        """DescribeGroups; an unknown group is described as "Dead", without an error."""
-        return [_described(group_id, self._groups.get(group_id)) for group_id in group_ids]
+    def describe(self, group_id: str) -> DescribedGroup:
+        """DescribeGroups of one group; an unknown one is "Dead", which is not an error."""
+        group = self._groups.get(group_id)
+        if group is None:
+            return DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+        protocol_name = group.protocol_name if group.state is GroupState.STABLE else None
+        return DescribedGroup(
+            group_id=group_id,
+            group_state=group.state.value,
+            protocol_type=group.protocol_type or "",
+            protocol_data=protocol_name or "",
+            members=[member.described_member(protocol_name) for member in group.members.values()],
+        )
 
     def list_groups(
         self, states: Iterable[str] = (), types: Iterable[str] = ()
@@ -207,21 +217,18 @@ class GroupCoordinator:
             if not wanted_states or group.state.value.lower() in wanted_states
         ]
 
-    def delete(self, group_ids: Iterable[str], token: Token, now: Instant) -> list[Effect]:
-        """DeleteGroups: replies with a list of `DeletableGroupResult`, each id once."""
+    def delete(self, group_id: str, token: Token, now: Instant) -> list[Effect]:
+        """DeleteGroups of one group: replies with its `DeletableGroupResult`."""
         turn = self._turn(now)
-        results = []
-        for group_id in dict.fromkeys(group_ids):
-            group = self._groups.get(group_id)
-            error = ErrorCode.NONE
-            if group is None:
-                error = ErrorCode.GROUP_ID_NOT_FOUND
-            elif group.state is not GroupState.EMPTY:
-                error = ErrorCode.NON_EMPTY_GROUP
-            else:
-                self._bury(group, "it was deleted", turn)
-            results.append(DeletableGroupResult(group_id, error))
-        turn.reply(token, results)
+        group = self._groups.get(group_id)
+        error = ErrorCode.NONE
+        if group is None:
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+        elif group.state is not GroupState.EMPTY:
+            error = ErrorCode.NON_EMPTY_GROUP
+        else:
+            self._bury(group, "it was deleted", turn)
+        turn.reply(token, DeletableGroupResult(group_id, error))
         return turn.effects
 
     # ---- time
@@ -387,16 +394,3 @@ class GroupCoordinator:
 def _no_such_group(group_id: str) -> ErrorCode:
     """The error of requests from members to a group that is not there."""
     return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
-
-
-def _described(group_id: str, group: Group | None) -> DescribedGroup:
-    if group is None:
-        return DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
-    protocol_name = group.protocol_name if group.state is GroupState.STABLE else None
-    return DescribedGroup(
-        group_id=group_id,
-        group_state=group.state.value,
-        protocol_type=group.protocol_type or "",
-        protocol_data=protocol_name or "",
-        members=[member.described_member(protocol_name) for member in group.members.values()],
-    )

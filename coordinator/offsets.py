@@ -105,6 +105,15 @@ class Offsets:
         """Whether any transaction that is not over has committed for this group."""
         return any(groups.get(group_id) for groups in self._pending.values())
 
+    def topics(self) -> set[str]:
+        """The topics in which any group has an offset, pending ones too."""
+        return {
+            topic
+            for groups in (self._groups, *self._pending.values())
+            for topics in groups.values()
+            for topic in topics
+        }
+
     def of_topics(self, topics: frozenset[str]) -> list[tuple[str, str, int]]:
         """Group, topic and partition of every offset in these topics, pending ones too."""
         found = {

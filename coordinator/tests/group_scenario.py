@@ -214,11 +214,9 @@ class Scenario:
             topics = [OffsetFetchRequestTopics(topic, [index]) for topic, index in partitions]
         request = OffsetFetchRequestGroup(group_id=group, topics=topics)
         self._do(
-            self.coordinator.fetch_offsets(
-                [request], token, self.now, require_stable=require_stable
-            )
+            self.coordinator.fetch_offsets(request, token, self.now, require_stable=require_stable)
         )
-        return self.replies[token][0]
+        return self.replies[token]
 
     def offsets(self, group: str = "g") -> dict[tuple[str, int], int]:
         """All committed offsets of a group."""
@@ -228,11 +226,11 @@ class Scenario:
             for partition in topic.partitions
         }
 
-    def delete(self, *groups: str) -> list[ErrorCode]:
-        """DeleteGroups, and what came back for each."""
-        token = self._token("delete", ",".join(groups))
-        self._do(self.coordinator.delete(groups, token, self.now))
-        return [ErrorCode(result.error_code) for result in self.replies[token]]
+    def delete(self, group: str = "g") -> ErrorCode:
+        """DeleteGroups of one group, and what came back."""
+        token = self._token("delete", group)
+        self._do(self.coordinator.delete(group, token, self.now))
+        return ErrorCode(self.replies[token].error_code)
 
     def delete_topic(self, topic: str) -> None:
         """The topic is deleted."""
@@ -285,7 +283,7 @@ class Scenario:
 
     def state(self, group: str = "g") -> str:
         """The group's state by DescribeGroups."""
-        return self.coordinator.describe([group])[0].group_state
+        return self.coordinator.describe(group).group_state
 
     def is_waiting(self, token: Token) -> bool:
         """Whether a request has had no answer yet."""

@@ -15,7 +15,7 @@ it only if you understand it. Commands:
     lose NAME                   the connection of the client's last request breaks
     restart                     a new coordinator from the records
     wait SECONDS                time passes
-    list | describe GROUP | delete GROUP... | delete_topic TOPIC
+    list | describe GROUP | delete GROUP | delete_topic TOPIC
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from group_scenario import Scenario, Token
 
 from asyncbroker.coordinator.config import GroupConfig
 from asyncbroker.coordinator.effects import Append, Effect, Note, Record, Reply
@@ -34,6 +33,7 @@ from asyncbroker.coordinator.records import (
     OffsetCommitRecord,
     decode_record,
 )
+from asyncbroker.coordinator.tests.group_scenario import Scenario, Token
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.protocol.messages.heartbeat import HeartbeatResponse
 from asyncbroker.protocol.messages.join_group import JoinGroupResponse
@@ -48,7 +48,7 @@ TRANSCRIPTS = sorted((Path(__file__).parent / "transcripts").glob("*.txt"))
 def test_transcript(path: Path, request: pytest.FixtureRequest) -> None:
     expected = path.read_text()
     actual = run(expected)
-    if request.config.getoption("--rewrite-transcripts"):
+    if request.config.getoption("--rewrite-transcripts", default=False):
         path.write_text(actual)
     else:
         assert actual == expected
@@ -152,15 +152,15 @@ def list_command(s: Scenario, *words: str) -> list[str]:
 
 
 def describe_command(s: Scenario, group: str) -> list[str]:
-    described = s.coordinator.describe([group])[0]
+    described = s.coordinator.describe(group)
     return [
         f"{group} {described.group_state} protocol={described.protocol_data or '-'}",
         *(f"{m.member_id} has {m.member_assignment.decode() or '-'}" for m in described.members),
     ]
 
 
-def delete_command(s: Scenario, *groups: str) -> None:
-    s.delete(*groups)
+def delete_command(s: Scenario, group: str) -> None:
+    s.delete(group)
 
 
 def delete_topic_command(s: Scenario, topic: str) -> None:
@@ -223,8 +223,6 @@ def show_record(record: Record) -> str:
 
 
 def show_response(response: Any) -> str:
-    if isinstance(response, list):
-        return "; ".join(show_response(part) for part in response)
     error = ErrorCode(getattr(response, "error_code", 0))
     parts = [error.name] if error else []
     if isinstance(response, JoinGroupResponse):

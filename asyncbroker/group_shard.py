@@ -1,0 +1,362 @@
+"""One partition of `__consumer_offsets` with its coordinator: what makes effects happen.
+
+The coordinator decides, this file carries out: it gathers the records of `Append` effects into
+batches, appends them to the partition, waits until they are durable, and then lets the replies go
+that were computed from them (the ordering contract is in `coordinator/effects.py`). While one round
+is on its way to the disk the next one gathers, so any number of commits share a few appends and
+fsyncs. One timer is armed at the coordinator's next deadline.
+
+A shard is loading, serving, or gone. Loading reads the partition into a new coordinator, in a
+worker; requests get COORDINATOR_LOAD_IN_PROGRESS and come again. When a round fails, the state in
+memory is ahead of the log: everybody who waits gets NOT_COORDINATOR, and the shard loads anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from asyncbroker.coordinator.coordinator import GroupCoordinator
+from asyncbroker.coordinator.effects import Append, Effect, Instant, Note, Reply
+from asyncbroker.coordinator.effects import Record as KeyAndValue
+from asyncbroker.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from asyncbroker.protocol.records import (
+    CorruptBatch,
+    Record,
+    batches,
+    build_batch,
+    read_header,
+    records_of,
+)
+
+if TYPE_CHECKING:
+    from asyncbroker.clock import Clock, Timer
+    from asyncbroker.context import RequestContext
+    from asyncbroker.coordinator.config import GroupConfig
+    from asyncbroker.log.partition_log import FileRange
+    from asyncbroker.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+# A batch of a round: small enough to be appended on the event loop.
+BATCH_BYTES_MAX: Final = 128 * 1024
+
+# How much of the partition is read at a time while it is loaded.
+LOAD_BYTES: Final = 1024 * 1024
+
+CONTROL_TYPE_COMMIT: Final = 1
+
+Operation = Callable[[GroupCoordinator, "PendingReply", Instant], list[Effect]]
+
+
+class Durability(Protocol):
+    """What the shard needs of `Commits`."""
+
+    def durable(self, partition: Partition, end_offset: int) -> asyncio.Future[None] | None:
+        """None when all below `end_offset` is durable; otherwise what to wait for."""
+
+
+class PendingReply:
+    """The token of a request: where its answer goes. A future is made only for those that wait."""
+
+    __slots__ = ("future", "response")
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[Any] | None = None
+        self.response: Any = None
+
+
+class _Round:
+    """Records that become durable together, and the replies that wait for them."""
+
+    __slots__ = ("records", "replies")
+
+    def __init__(self) -> None:
+        self.records: list[KeyAndValue] = []
+        self.replies: list[Reply] = []
+
+
+class GroupShard:
+    """The groups of one partition. All methods are for the event loop's thread."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        config: GroupConfig,
+        *,
+        commits: Durability,
+        clock: Clock,
+        topic_exists: Callable[[str], bool],
+    ) -> None:
+        self._partition = partition
+        self._config = config
+        self._commits = commits
+        self._clock = clock
+        self._topic_exists = topic_exists
+
+        # None while there is nothing to ask; then `_refusal` says what requests get.
+        self._coordinator: GroupCoordinator | None = None
+        self._refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        self._unanswered: set[PendingReply] = set()
+        self._gathering = _Round()
+        self._writing: _Round | None = None
+        self._timer: Timer | None = None
+        self._timer_when = 0.0
+        self._loader: asyncio.Task[None] | None = None
+        self._writer: asyncio.Task[None] | None = None
+
+    # ---- requests
+
+    def ask(
+        self, operation: Operation, context: RequestContext | None = None, group_id: str = ""
+    ) -> Any | asyncio.Future[Any]:
+        """Runs one request through the coordinator: the response if it is there already, or a
+        future of it. Raises KafkaError while there is no coordinator to ask.
+
+        With a context, the loss of its connection is reported to the coordinator.
+        """
+        coordinator = self._coordinator
+        if coordinator is None:
+            raise self._refused()
+        token = PendingReply()
+        self._carry_out(operation(coordinator, token, self._now()))
+        if token.response is not None:
+            return token.response
+        token.future = asyncio.get_running_loop().create_future()
+        self._unanswered.add(token)
+        if context is not None:
+            if context.is_closing():
+                self._forget(token, group_id)
+            else:
+                context.call_when_lost(lambda: self._forget(token, group_id))
+        return token.future
+
+    def look(self) -> GroupCoordinator:
+        """The coordinator, for questions that change nothing; KafkaError without one."""
+        if self._coordinator is None:
+            raise self._refused()
+        return self._coordinator
+
+    def is_loading(self) -> bool:
+        """Whether requests had better come again in a moment."""
+        return self._coordinator is None and self._refusal is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    def on_topics_deleted(self, topics: Iterable[str]) -> None:
+        """Forgets the offsets in topics that are gone; loading looks for such topics itself."""
+        if self._coordinator is not None:
+            self._carry_out(self._coordinator.on_topics_deleted(topics, self._now()))
+
+    def _forget(self, token: PendingReply, group_id: str) -> None:
+        """The connection of a request that waits is lost."""
+        if token not in self._unanswered:
+            return
+        self._unanswered.discard(token)
+        assert token.future is not None
+        token.future.cancel()
+        if self._coordinator is not None:
+            self._carry_out(self._coordinator.forget(token, group_id, self._now()))
+
+    # ---- loading and closing
+
+    def load(self) -> None:
+        """Brings the coordinator up to the partition's end, in the background."""
+        self._refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        if self._partition.high_watermark == self._partition.log_start_offset:
+            self._serve(GroupCoordinator(self._config))
+        else:
+            self._loader = asyncio.create_task(
+                self._load(), name=f"load groups of {self._partition.name}"
+            )
+
+    async def _load(self) -> None:
+        coordinator = GroupCoordinator(self._config)
+        partition = self._partition
+        offset = partition.log_start_offset
+        try:
+            while (found := partition.locate(offset, LOAD_BYTES)) is not None:
+                offset = await partition.run(_replay, coordinator, found, partition.name)
+        except (KafkaError, OSError, CorruptBatch) as error:
+            # Serving without some of the offsets would send their consumers back to the start.
+            logger.error("the groups of %s cannot be loaded: %s", partition.name, error)
+            self._refusal = ErrorCode.NOT_COORDINATOR
+            return
+        self._serve(coordinator)
+
+    def _serve(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+        groups = len(coordinator.list_groups())
+        if groups:
+            logger.info("loaded %d groups from %s", groups, self._partition.name)
+        self._carry_out(coordinator.finish_loading(self._now()))
+        # A crash may have come between the deletion of a topic and that of its offsets.
+        gone = [topic for topic in coordinator.committed_topics() if not self._topic_exists(topic)]
+        if gone:
+            self.on_topics_deleted(gone)
+
+    async def close(self) -> None:
+        """Answers those who wait for other members, waits for what is on its way to the disk."""
+        self._refusal = ErrorCode.NOT_COORDINATOR
+        self._coordinator = None
+        self._disarm()
+        if self._loader is not None:
+            self._loader.cancel()
+            await asyncio.wait([self._loader])
+        for round_ in (self._writing, self._gathering):
+            for reply in round_.replies if round_ is not None else ():
+                self._unanswered.discard(_token(reply))
+        self._fail_all()
+        if self._writer is not None:
+            await asyncio.wait([self._writer])
+
+    # ---- effects
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        """Does what the coordinator wants done, in order, and arms the timer."""
+        for effect in effects:
+            if isinstance(effect, Reply):
+                if effect.at_once:
+                    self._answer(effect)
+                elif self._gathering.records:
+                    self._gathering.replies.append(effect)
+                elif self._writing is not None:
+                    self._writing.replies.append(effect)
+                else:
+                    self._answer(effect)
+            elif isinstance(effect, Append):
+                self._gathering.records.extend(effect.records)
+                if self._writer is None:
+                    # The task starts when this iteration of the loop is over, so that requests
+                    # which were received together share a round.
+                    name = f"write groups of {self._partition.name}"
+                    self._writer = asyncio.create_task(self._write(), name=name)
+            elif isinstance(effect, Note):
+                logger.info("group %s: %s", effect.group_id, effect.text)
+        self._arm()
+
+    def _answer(self, reply: Reply) -> None:
+        token = _token(reply)
+        if token.future is None:
+            token.response = reply.response
+            return
+        self._unanswered.discard(token)
+        if not token.future.done():
+            token.future.set_result(reply.response)
+
+    async def _write(self) -> None:
+        """Makes round after round durable, as long as there are any."""
+        try:
+            while self._gathering.records:
+                self._writing, self._gathering = self._gathering, _Round()
+                await self._make_durable(self._writing.records)
+                replies, self._writing = self._writing.replies, None
+                for reply in replies:
+                    self._answer(reply)
+        except KafkaError as error:
+            self._lose_state(error)
+        finally:
+            self._writer = None
+
+    async def _make_durable(self, records: list[KeyAndValue]) -> None:
+        """Appends records and waits for the disk. Raises KafkaError."""
+        partition = self._partition
+        now_ms = self._clock.wall_ms()
+        end_offset = partition.high_watermark
+        for part in _parts(records):
+            batch = build_batch([Record(0, now_ms, key, value) for key, value in part])
+            appended = partition.append(batch, read_header(batch), is_client=False)
+            if isinstance(appended, asyncio.Future):
+                appended = await appended
+            end_offset = appended.last_offset + 1
+        waiting = self._commits.durable(partition, end_offset)
+        if waiting is not None:
+            await waiting
+
+    def _lose_state(self, error: KafkaError) -> None:
+        """A round failed: forgets everything that may not be in the log, and loads it anew."""
+        logger.error("the groups of %s lost a write: %s", self._partition.name, error)
+        is_closing = self._coordinator is None
+        self._coordinator = None
+        self._gathering = _Round()
+        self._writing = None
+        self._disarm()
+        self._fail_all()
+        if not is_closing:
+            self.load()
+
+    def _fail_all(self) -> None:
+        unanswered, self._unanswered = self._unanswered, set()
+        for token in unanswered:
+            if token.future is not None and not token.future.done():
+                token.future.set_exception(KafkaError(ErrorCode.NOT_COORDINATOR))
+
+    # ---- time
+
+    def _now(self) -> Instant:
+        return Instant(self._clock.monotonic(), self._clock.wall_ms())
+
+    def _arm(self) -> None:
+        """Sees to it that the timer is no later than the next deadline; earlier does no harm."""
+        coordinator = self._coordinator
+        deadline = coordinator.next_deadline() if coordinator is not None else None
+        if deadline is None or (self._timer is not None and self._timer_when <= deadline):
+            return
+        self._disarm()
+        self._timer_when = deadline
+        self._timer = self._clock.call_at(deadline, self._expire)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expire(self) -> None:
+        self._timer = None
+        if self._coordinator is not None:
+            self._carry_out(self._coordinator.expire(self._now()))
+
+    def _refused(self) -> KafkaError:
+        return KafkaError(self._refusal)
+
+
+def _token(reply: Reply) -> PendingReply:
+    assert isinstance(reply.token, PendingReply)
+    return reply.token
+
+
+def _parts(records: list[KeyAndValue]) -> Iterable[list[KeyAndValue]]:
+    """The records cut into batches, in order."""
+    part: list[KeyAndValue] = []
+    part_bytes = 0
+    for record in records:
+        key, value = record
+        part.append(record)
+        part_bytes += len(key) + len(value or b"")
+        if part_bytes >= BATCH_BYTES_MAX:
+            yield part
+            part, part_bytes = [], 0
+    if part:
+        yield part
+
+
+def _replay(coordinator: GroupCoordinator, found: FileRange, name: str) -> int:
+    """In a worker: applies a stretch of the partition; returns the offset after it."""
+    next_offset = -1
+    for header, batch in batches(found.read()):
+        producer_id = header.producer_id if header.is_transactional else None
+        for record in records_of(batch, header):
+            if record.key is None:
+                continue
+            if header.is_control:
+                kind = int.from_bytes(record.key[2:4], "big")
+                coordinator.replay_marker(header.producer_id, is_commit=kind == CONTROL_TYPE_COMMIT)
+                continue
+            try:
+                coordinator.replay(record.key, record.value, producer_id)
+            except ProtocolError as error:
+                logger.warning("%s at offset %d is passed over: %s", name, record.offset, error)
+        next_offset = header.next_offset
+    if next_offset < 0:
+        raise CorruptBatch(f"{name} has no whole batch where one should be")
+    return next_offset
