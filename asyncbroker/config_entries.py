@@ -70,11 +70,33 @@ def topic_entry(name: str, overrides: Mapping[str, str], config: BrokerConfig) -
     return ConfigEntry(setting, value, inherited[0].source, inherited, is_read_only=False)
 
 
+def topic_entries(overrides: Mapping[str, str], config: BrokerConfig) -> Iterator[ConfigEntry]:
+    """All settings of a topic."""
+    return (topic_entry(name, overrides, config) for name in topic_settings())
+
+
+def broker_entry(name: str, config: BrokerConfig) -> ConfigEntry:
+    """A broker's setting; its name must be one."""
+    setting = broker_setting(name)
+    assert setting is not None, name
+    synonyms = tuple(_broker_synonyms(name, config))
+    value, source = setting.default, ConfigSource.DEFAULT
+    if synonyms:
+        value, source = _in_units_of(name, synonyms[0]), synonyms[0].source
+    return ConfigEntry(setting, value, source, synonyms, not is_dynamic(name))
+
+
 def broker_entries(config: BrokerConfig) -> Iterator[ConfigEntry]:
     """All settings of Kafka's and ours, with what is in force on this broker."""
-    for table in (broker_settings(), unused_settings()):
-        for setting in table.values():
-            yield _broker_entry(setting, config)
+    return (broker_entry(name, config) for name in (*broker_settings(), *unused_settings()))
+
+
+def dynamic_default_entries(config: BrokerConfig) -> Iterator[ConfigEntry]:
+    """What was set for all brokers while they run."""
+    for name, value in config.dynamic_default.items():
+        synonym = Synonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)
+        entry = broker_entry(name, config)
+        yield ConfigEntry(entry.setting, value, synonym.source, (synonym,), is_read_only=False)
 
 
 def is_dynamic(name: str) -> bool:
@@ -89,15 +111,6 @@ def topic_values(overrides: Mapping[str, str], config: BrokerConfig) -> dict[str
         text = topic_entry(name, overrides, config).value
         values[name] = None if text is None else setting.parse(text)
     return values
-
-
-def _broker_entry(setting: Setting, config: BrokerConfig) -> ConfigEntry:
-    synonyms = tuple(_broker_synonyms(setting.name, config))
-    value, source = setting.default, ConfigSource.DEFAULT
-    if synonyms:
-        source = synonyms[0].source
-        value = _in_units_of(setting.name, synonyms[0])
-    return ConfigEntry(setting, value, source, synonyms, not is_dynamic(setting.name))
 
 
 def _broker_synonyms(name: str | None, config: BrokerConfig) -> Iterator[Synonym]:

@@ -8,7 +8,8 @@ transaction is all or nothing, so that a full disk heals by itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from asyncbroker.metadata_store import Change, MetadataStore
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
@@ -21,15 +22,21 @@ class MetadataWriter:
     def __init__(self, store: MetadataStore, workers: Workers) -> None:
         self._store = store
         self._workers = workers
-        self._gathering: list[tuple[Sequence[Change], asyncio.Future[None]]] = []
+        self._gathering: list[_Write] = []
         self._is_writing = False
         self._idle: asyncio.Future[None] | None = None
 
-    def write(self, *changes: Change) -> asyncio.Future[None]:
-        """Done when `changes` are durable; fails with KafkaError(KAFKA_STORAGE_ERROR) otherwise."""
+    def write(
+        self, *changes: Change, then: Callable[[], object] | None = None
+    ) -> asyncio.Future[None]:
+        """Done when `changes` are durable; fails with KafkaError(KAFKA_STORAGE_ERROR) otherwise.
+
+        `then` is called as soon as they are durable, in the order of the writes, whether anybody
+        still waits for the future or not: that is where memory follows the store.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        self._gathering.append((changes, future))
+        self._gathering.append(_Write(changes, then, future))
         if not self._is_writing:
             self._is_writing = True
             # After this iteration of the loop, so that requests that came together go together.
@@ -45,28 +52,34 @@ class MetadataWriter:
 
     def _start_round(self) -> None:
         gathered, self._gathering = self._gathering, []
-        changes = [change for changes, _ in gathered for change in changes]
+        changes = [change for write in gathered for change in write.changes]
         done = self._workers.run(self._store.apply, changes)
         done.add_done_callback(lambda done: self._finish_round(gathered, done))
 
-    def _finish_round(
-        self,
-        gathered: list[tuple[Sequence[Change], asyncio.Future[None]]],
-        done: asyncio.Future[None],
-    ) -> None:
+    def _finish_round(self, gathered: list[_Write], done: asyncio.Future[None]) -> None:
         error = done.exception()
-        for _, future in gathered:
-            if future.done():
+        for write in gathered:
+            if error is None and write.then is not None:
+                write.then()
+            if write.future.done():
                 continue
             if error is None:
-                future.set_result(None)
+                write.future.set_result(None)
             elif isinstance(error, OSError):
-                future.set_exception(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+                write.future.set_exception(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
             else:
-                future.set_exception(error)
+                write.future.set_exception(error)
         if self._gathering:
             self._start_round()
         else:
             self._is_writing = False
             if self._idle is not None:
                 self._idle.set_result(None)
+
+
+class _Write(NamedTuple):
+    """What one caller wants to be durable."""
+
+    changes: Sequence[Change]
+    then: Callable[[], object] | None
+    future: asyncio.Future[None]

@@ -1,0 +1,112 @@
+"""At start: brings together the topics of the metadata store and the directories on the disk.
+
+The store decides what exists; the directories hold the data. They differ after a crash in the
+middle of a creation or a deletion, and when somebody has moved directories in or out by hand:
+
+- a topic of the store without some directories: they are made when its logs are opened
+- a directory of a topic that was deleted: removed, as the deletion meant to
+- a directory of an unknown topic: adopted, since that is how data moves in from Kafka; it keeps
+  the id in its `partition.metadata`
+- a directory whose name is a topic's and whose id is not: a stray. It is renamed and kept, because
+  nothing says that it was ever meant to go
+
+Pure: takes what was found, and says what is to be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from asyncbroker.metadata_store import Change, ForgetTopic, PutTopic, StoredState, StoredTopic
+from asyncbroker.topic_names import CLUSTER_METADATA_TOPIC
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPartition:
+    """A partition's directory. `topic_id` is None without a `partition.metadata`."""
+
+    topic: str
+    index: int
+    topic_id: bytes | None
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a start has to do before topics are opened."""
+
+    # All topics that exist, those adopted included.
+    topics: list[StoredTopic] = field(default_factory=list)
+    to_delete: list[FoundPartition] = field(default_factory=list)
+    strays: list[FoundPartition] = field(default_factory=list)
+
+    # What the store must know before the topics are used.
+    changes: list[Change] = field(default_factory=list)
+
+    # What it must be told once `to_delete` is gone.
+    after_deletion: list[Change] = field(default_factory=list)
+
+    # One line each for the log.
+    notes: list[str] = field(default_factory=list)
+
+
+def reconcile(
+    state: StoredState, found: Iterable[FoundPartition], new_id: Callable[[], bytes]
+) -> Plan:
+    """The plan for a store and the directories of partitions that were found."""
+    plan = Plan(after_deletion=[ForgetTopic(topic_id) for topic_id in state.deleted_topics])
+    ids_by_name = {topic.name: topic_id for topic_id, topic in state.topics.items()}
+    unknown: dict[str, list[FoundPartition]] = {}
+    index_max: dict[bytes, int] = {}
+    for partition in found:
+        topic_id = partition.topic_id
+        owner = ids_by_name.get(partition.topic)
+        if partition.topic == CLUSTER_METADATA_TOPIC:
+            continue
+        if topic_id in state.deleted_topics:
+            plan.to_delete.append(partition)
+        elif owner is None:
+            unknown.setdefault(partition.topic, []).append(partition)
+        elif topic_id in (None, owner):
+            index_max[owner] = max(index_max.get(owner, 0), partition.index)
+        else:
+            plan.strays.append(partition)
+            plan.notes.append(
+                f"directory {partition.topic}-{partition.index} belongs to another topic of this "
+                "name: it is renamed, and its records are not served"
+            )
+    for topic_id, topic in state.topics.items():
+        plan.topics.append(_grown(plan, topic, index_max.get(topic_id, 0) + 1))
+    for name, partitions in unknown.items():
+        _adopt(plan, name, partitions, new_id)
+    return plan
+
+
+def _grown(plan: Plan, topic: StoredTopic, partition_count: int) -> StoredTopic:
+    """The topic, with more partitions if there are directories of more."""
+    if partition_count <= topic.partition_count:
+        return topic
+    grown = StoredTopic(topic.name, topic.topic_id, partition_count, topic.configs)
+    plan.changes.append(PutTopic(grown))
+    plan.notes.append(f"topic {topic.name} has directories of {partition_count} partitions")
+    return grown
+
+
+def _adopt(
+    plan: Plan, name: str, partitions: list[FoundPartition], new_id: Callable[[], bytes]
+) -> None:
+    """Makes a topic of directories that nobody knows."""
+    ids = {partition.topic_id for partition in partitions if partition.topic_id is not None}
+    if len(ids) > 1:
+        plan.strays += partitions
+        plan.notes.append(
+            f"directories of an unknown topic {name} have different topic ids: they are renamed, "
+            "and their records are not served"
+        )
+        return
+    topic_id = ids.pop() if ids else new_id()
+    partition_count = max(partition.index for partition in partitions) + 1
+    adopted = StoredTopic(name, topic_id, partition_count, {})
+    plan.topics.append(adopted)
+    plan.changes.append(PutTopic(adopted))
+    plan.notes.append(f"adopted topic {name} with {partition_count} partitions from the disk")
