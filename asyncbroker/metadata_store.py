@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from asyncbroker.log.errors import DirectoryRefused
+
 if TYPE_CHECKING:
     import sqlite3
 
@@ -26,10 +28,6 @@ FILE_NAME: Final = "asyncbroker.sqlite3"
 
 # A file of a later version is refused; an earlier one would be brought up to this one here.
 SCHEMA_VERSION: Final = 1
-
-
-class MetadataError(Exception):
-    """The store cannot be used: damaged, of a later version, or locked by somebody else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +179,7 @@ class SqliteMetadataStore:
         self._connection: sqlite3.Connection | None = None
 
     def open(self) -> StoredState:
-        """Opens or creates the file. MetadataError when it is none of ours."""
+        """Opens or creates the file. DirectoryRefused when it is none of ours."""
         import sqlite3
 
         connection = sqlite3.connect(
@@ -192,8 +190,8 @@ class SqliteMetadataStore:
             state = _read_state(connection)
         except sqlite3.Error as error:
             connection.close()
-            raise MetadataError(f"{self._path}: {error}") from error
-        except MetadataError:
+            raise DirectoryRefused(f"{self._path}: {error}") from error
+        except DirectoryRefused:
             connection.close()
             raise
         self._connection = connection
@@ -208,7 +206,7 @@ class SqliteMetadataStore:
         connection.execute("PRAGMA foreign_keys = ON")
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version > SCHEMA_VERSION:
-            raise MetadataError(
+            raise DirectoryRefused(
                 f"{self._path}: written by a later asyncbroker "
                 f"(format {version}, this one knows {SCHEMA_VERSION})"
             )
@@ -260,7 +258,7 @@ def _put_topic(change: PutTopic) -> Iterator[Statement]:
     topic = change.topic
     yield (
         "INSERT INTO topics (topic_id, name, partition_count) VALUES (?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET partition_count = excluded.partition_count",
+        " ON CONFLICT (topic_id) DO UPDATE SET partition_count = excluded.partition_count",
         [(topic.topic_id, topic.name, topic.partition_count)],
     )
     yield "DELETE FROM topic_configs WHERE topic_id = ?", [(topic.topic_id,)]
@@ -289,7 +287,7 @@ def _set_broker_configs(change: SetBrokerConfigs) -> Iterator[Statement]:
 def _set_value(change: SetValue) -> Iterator[Statement]:
     yield (
         "INSERT INTO metadata_values VALUES (?, ?)"
-        " ON CONFLICT DO UPDATE SET value = excluded.value",
+        " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
         [(change.name, change.value)],
     )
 

@@ -19,6 +19,7 @@ from asyncbroker.log.config import LogConfig
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.records import Compression
 from asyncbroker.settings import InvalidSetting, nearest, topic_settings
+from asyncbroker.topic_names import GROUP_METADATA_TOPIC
 
 # Names of `compression.type` that are no codec's. `producer` keeps the batch's own.
 CODEC_NAMES: Final[dict[str, Compression | None]] = {
@@ -57,6 +58,17 @@ class TopicConfigs:
                 rules=_batch_rules(values, self.broker_config),
             )
         return made
+
+
+def automatic_topic(name: str, config: BrokerConfig) -> tuple[int, dict[str, str]]:
+    """Partitions and overrides of a topic that nobody has asked for in so many words."""
+    if name == GROUP_METADATA_TOPIC:
+        return config.offsets_topic_num_partitions, {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(config.offsets_topic_segment_bytes),
+        }
+    return config.num_partitions, {}
 
 
 def check_overrides(overrides: Mapping[str, str | None], config: BrokerConfig) -> dict[str, str]:

@@ -1,0 +1,203 @@
+"""The two metadata stores: the same behaviour, durability in SQLite, damage and other versions."""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asyncbroker.log.errors import DirectoryRefused
+from asyncbroker.metadata_store import (
+    FILE_NAME,
+    Change,
+    DeleteTopic,
+    ForgetTopic,
+    MemoryMetadataStore,
+    MetadataStore,
+    PutTopic,
+    SetBrokerConfigs,
+    SetValue,
+    SqliteMetadataStore,
+    StoredTopic,
+)
+
+
+@pytest.fixture(params=["sqlite", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> MetadataStore:
+    if request.param == "sqlite":
+        return SqliteMetadataStore(tmp_path / FILE_NAME)
+    return MemoryMetadataStore()
+
+
+def topic_named(name: str, number: int, partition_count: int = 1, **configs: str) -> StoredTopic:
+    return StoredTopic(name, number.to_bytes(16, "big"), partition_count, configs)
+
+
+def test_a_new_store_is_empty(store: MetadataStore) -> None:
+    state = store.open()
+    assert (state.topics, state.deleted_topics, state.broker_configs, state.values) == (
+        {},
+        {},
+        {},
+        {},
+    )
+    store.close()
+
+
+def test_what_was_applied_is_there_after_a_restart(store: MetadataStore) -> None:
+    store.open()
+    first = topic_named("first", 1, 3)
+    second = topic_named("second", 2, 1, **{"retention.ms": "1000"})
+    store.apply([PutTopic(first), PutTopic(second)])
+    store.apply([SetValue("cluster.id", "abc"), SetBrokerConfigs("", {"max.connections": "5"})])
+    store.close()
+    state = store.open()
+    assert state.topics == {first.topic_id: first, second.topic_id: second}
+    assert state.values == {"cluster.id": "abc"}
+    assert state.broker_configs == {"": {"max.connections": "5"}}
+    store.close()
+
+
+def test_putting_a_topic_again_replaces_its_settings_and_size(store: MetadataStore) -> None:
+    store.open()
+    store.apply([PutTopic(topic_named("t", 1, 1, a="1", b="2"))])
+    changed = topic_named("t", 1, 4, b="3")
+    store.apply([PutTopic(changed)])
+    store.close()
+    assert store.open().topics == {changed.topic_id: changed}
+    store.close()
+
+
+def test_a_deleted_topic_is_remembered_until_its_logs_are_gone(store: MetadataStore) -> None:
+    store.open()
+    old, new = topic_named("t", 1), topic_named("t", 2)
+    store.apply([PutTopic(old), DeleteTopic(old.topic_id), PutTopic(new)])
+    store.close()
+    state = store.open()
+    assert state.topics == {new.topic_id: new}
+    assert list(state.deleted_topics) == [old.topic_id]
+    store.apply([ForgetTopic(old.topic_id), ForgetTopic(new.topic_id)])
+    store.close()
+    state = store.open()
+    assert state.topics == {new.topic_id: new}
+    assert state.deleted_topics == {}
+    store.close()
+
+
+def test_setting_all_of_a_brokers_settings_replaces_them(store: MetadataStore) -> None:
+    store.open()
+    store.apply([SetBrokerConfigs("1", {"a": "1", "b": "2"}), SetBrokerConfigs("", {"a": "0"})])
+    store.apply([SetBrokerConfigs("1", {"b": "3"})])
+    store.close()
+    assert store.open().broker_configs == {"": {"a": "0"}, "1": {"b": "3"}}
+    store.close()
+
+
+CHANGES = st.one_of(
+    st.builds(
+        lambda number, count, configs: PutTopic(
+            StoredTopic(f"t{number}", number.to_bytes(16, "big"), count, configs)
+        ),
+        st.integers(1, 4),
+        st.integers(1, 3),
+        st.dictionaries(st.sampled_from(["a", "b"]), st.text(max_size=3), max_size=2),
+    ),
+    st.builds(lambda number: DeleteTopic(number.to_bytes(16, "big")), st.integers(1, 4)),
+    st.builds(lambda number: ForgetTopic(number.to_bytes(16, "big")), st.integers(1, 4)),
+    st.builds(SetValue, st.sampled_from(["x", "y"]), st.text(max_size=3)),
+    st.builds(
+        SetBrokerConfigs,
+        st.sampled_from(["", "1"]),
+        st.dictionaries(st.sampled_from(["a", "b"]), st.text(max_size=3), min_size=1, max_size=2),
+    ),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(CHANGES, max_size=12))
+def test_both_stores_hold_the_same_after_any_changes(changes: list[Change]) -> None:
+    memory = MemoryMetadataStore()
+    with tempfile.TemporaryDirectory() as directory:
+        sqlite = SqliteMetadataStore(Path(directory) / FILE_NAME)
+        sqlite.open()
+        for change in changes:
+            state = memory.open()
+            if isinstance(change, DeleteTopic) and change.topic_id not in state.topics:
+                continue
+            if isinstance(change, PutTopic) and change.topic.topic_id in state.deleted_topics:
+                continue
+            sqlite.apply([change])
+            memory.apply([change])
+        sqlite.close()
+        assert sqlite.open() == memory.open()
+        sqlite.close()
+
+
+def test_a_transaction_is_all_or_nothing(tmp_path: Path) -> None:
+    store = SqliteMetadataStore(tmp_path / FILE_NAME)
+    store.open()
+    with pytest.raises(OSError, match="UNIQUE"):
+        # Two topics of one name cannot exist; whoever asks has checked that before.
+        store.apply(
+            [
+                SetValue("x", "1"),
+                PutTopic(topic_named("t", 1)),
+                PutTopic(topic_named("t", 2)),
+            ]
+        )
+    store.apply([SetValue("y", "2")])
+    store.close()
+    state = store.open()
+    assert state.topics == {}
+    assert state.values == {"y": "2"}
+    store.close()
+
+
+def test_a_commit_is_in_the_file_when_it_returns(tmp_path: Path) -> None:
+    store = SqliteMetadataStore(tmp_path / FILE_NAME)
+    store.open()
+    store.apply([SetValue("x", "1")])
+    # As after a crash: the files as they are, without the store having been closed.
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for path in tmp_path.glob(f"{FILE_NAME}*"):
+        (copy / path.name).write_bytes(path.read_bytes())
+    store.close()
+    recovered = SqliteMetadataStore(copy / FILE_NAME)
+    assert recovered.open().values == {"x": "1"}
+    recovered.close()
+
+
+def test_a_file_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / FILE_NAME
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(DirectoryRefused, match="written by a later asyncbroker"):
+        SqliteMetadataStore(path).open()
+
+
+@pytest.mark.parametrize("damage", [lambda data: b"not a database" * 100, lambda data: data[:700]])
+def test_a_damaged_file_is_refused(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / FILE_NAME
+    store = SqliteMetadataStore(path)
+    store.open()
+    store.apply([SetValue("x", "1")])
+    store.close()
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(DirectoryRefused, match=FILE_NAME):
+        SqliteMetadataStore(path).open()
+
+
+def test_a_file_in_use_is_refused(tmp_path: Path) -> None:
+    store = SqliteMetadataStore(tmp_path / FILE_NAME)
+    store.open()
+    store.apply([SetValue("x", "1")])
+    with pytest.raises(DirectoryRefused, match="locked"):
+        SqliteMetadataStore(tmp_path / FILE_NAME).open()
+    store.close()

@@ -1,0 +1,101 @@
+"""What a start makes of a metadata store and directories that do not agree."""
+
+from __future__ import annotations
+
+from asyncbroker.metadata_store import ForgetTopic, PutTopic, StoredState, StoredTopic
+from asyncbroker.reconcile import FoundPartition, Plan, reconcile
+
+NEW_ID = b"new".ljust(16)
+
+
+def id_of(name: str) -> bytes:
+    return name.encode().ljust(16)
+
+
+def stored(name: str, partition_count: int, id_name: str = "") -> StoredTopic:
+    return StoredTopic(name, id_of(id_name or name), partition_count, {"retention.ms": "1"})
+
+
+def state_of(*topics: StoredTopic, deleted: tuple[StoredTopic, ...] = ()) -> StoredState:
+    return StoredState(
+        topics={topic.topic_id: topic for topic in topics},
+        deleted_topics={topic.topic_id: topic for topic in deleted},
+    )
+
+
+def plan_for(state: StoredState, *found: tuple[str, int, str | None]) -> Plan:
+    partitions = [
+        FoundPartition(topic, index, None if id_name is None else id_of(id_name))
+        for topic, index, id_name in found
+    ]
+    return reconcile(state, partitions, lambda: NEW_ID)
+
+
+def test_an_agreeing_directory_needs_nothing() -> None:
+    topic = stored("t", 2)
+    plan = plan_for(state_of(topic), ("t", 0, "t"), ("t", 1, "t"))
+    assert plan == Plan(topics=[topic])
+
+
+def test_a_topic_without_directories_is_opened_as_it_is() -> None:
+    topic = stored("t", 3)
+    assert plan_for(state_of(topic), ("t", 1, "t")) == Plan(topics=[topic])
+
+
+def test_directories_of_a_deleted_topic_are_removed_and_then_forgotten() -> None:
+    old, new = stored("t", 1, "old"), stored("t", 1, "new")
+    plan = plan_for(state_of(new, deleted=(old,)), ("t", 0, "old"))
+    assert plan.topics == [new]
+    assert plan.to_delete == [FoundPartition("t", 0, old.topic_id)]
+    assert plan.after_deletion == [ForgetTopic(old.topic_id)]
+    assert plan.strays == []
+
+
+def test_a_deleted_topic_without_directories_is_forgotten() -> None:
+    plan = plan_for(state_of(deleted=(stored("t", 1),)))
+    assert plan.to_delete == []
+    assert plan.after_deletion == [ForgetTopic(id_of("t"))]
+
+
+def test_directories_of_an_unknown_topic_are_adopted_with_their_id() -> None:
+    plan = plan_for(state_of(), ("moved", 0, "moved"), ("moved", 2, "moved"))
+    adopted = StoredTopic("moved", id_of("moved"), 3, {})
+    assert plan.topics == [adopted]
+    assert plan.changes == [PutTopic(adopted)]
+    assert plan.notes == ["adopted topic moved with 3 partitions from the disk"]
+
+
+def test_directories_without_an_id_are_adopted_with_a_new_one() -> None:
+    plan = plan_for(state_of(), ("moved", 0, None))
+    assert plan.topics == [StoredTopic("moved", NEW_ID, 1, {})]
+
+
+def test_a_directory_without_an_id_belongs_to_the_topic_of_its_name() -> None:
+    topic = stored("t", 1)
+    assert plan_for(state_of(topic), ("t", 0, None)) == Plan(topics=[topic])
+
+
+def test_a_directory_of_another_topic_of_the_same_name_is_a_stray() -> None:
+    topic = stored("t", 1)
+    plan = plan_for(state_of(topic), ("t", 0, "other"))
+    assert plan.topics == [topic]
+    assert plan.strays == [FoundPartition("t", 0, id_of("other"))]
+    assert plan.to_delete == []
+    assert "renamed" in plan.notes[0]
+
+
+def test_unknown_directories_that_disagree_on_their_id_are_strays() -> None:
+    plan = plan_for(state_of(), ("m", 0, "one"), ("m", 1, "two"))
+    assert plan.topics == []
+    assert len(plan.strays) == 2
+
+
+def test_directories_of_more_partitions_make_the_topic_grow() -> None:
+    plan = plan_for(state_of(stored("t", 1)), ("t", 0, "t"), ("t", 3, "t"))
+    grown = stored("t", 4)
+    assert plan.topics == [grown]
+    assert plan.changes == [PutTopic(grown)]
+
+
+def test_the_metadata_log_of_kafka_is_left_alone() -> None:
+    assert plan_for(state_of(), ("__cluster_metadata", 0, "metadata")) == Plan()
