@@ -1,0 +1,319 @@
+"""The decoder: the same records as `records_of`, as Arrow columns, and the same refusals."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from asyncbroker.client.cluster import TopicPartition
+from asyncbroker.protocol.records import (
+    BATCH_HEADER_BYTES,
+    Compression,
+    CorruptBatch,
+    Record,
+    TimestampType,
+    build_batch,
+    read_header,
+    records_of,
+    stamp_crc,
+    stamp_log_append_time,
+)
+from asyncbroker.spark.columns import COLUMN_TYPES, full_schema
+from asyncbroker.spark.decoder import BYTES_PER_BATCH, ROWS_PER_BATCH, Decoder
+
+PARTITION = TopicPartition("flights", 3)
+EVERYTHING = (0, 1 << 62)
+ALL_COLUMNS = list(COLUMN_TYPES)
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+NOW = 1_700_000_000_000
+
+nullable_bytes = st.none() | st.binary(max_size=80)
+record_lists = st.lists(
+    st.builds(
+        Record,
+        offset=st.just(0),
+        # As many as a datetime can hold, to compare.
+        timestamp=st.integers(-1, 1 << 45),
+        key=nullable_bytes,
+        value=nullable_bytes | st.just(bytes(9000)),
+        headers=st.lists(st.tuples(st.text(max_size=5), nullable_bytes), max_size=3),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[bytes]:
+    """Batches as they may follow each other in a log: gaps, codecs, both kinds of timestamps."""
+    batches = []
+    offset = draw(st.integers(0, 1 << 40))
+    for records in draw(st.lists(record_lists, min_size=1, max_size=4)):
+        first = offset
+        for record in records:
+            offset += draw(st.integers(0, 2))
+            record.offset = offset
+            offset += 1
+        batch = build_batch(
+            records,
+            base_offset=first,
+            compression=draw(st.sampled_from(Compression)),
+            keeps_offsets=True,
+        )
+        if draw(st.booleans()):
+            stamp_log_append_time(batch, draw(st.integers(0, 1 << 45)))
+        batches.append(bytes(batch))
+    return batches
+
+
+def decoded(
+    batches: list[bytes], columns: list[str], start: int = 0, end: int = 1 << 62
+) -> list[dict[str, Any]]:
+    decoder = Decoder(columns, PARTITION, start, end)
+    for batch in batches:
+        decoder.add(read_header(batch), memoryview(batch))
+    found = decoder.take()
+    for records in found:
+        records.validate(full=True)
+    assert decoder.take() == []
+    return [row for records in found for row in records.to_pylist()]
+
+
+def expected(
+    batches: list[bytes], columns: list[str], start: int = 0, end: int = 1 << 62
+) -> list[dict[str, Any]]:
+    rows = [
+        {
+            "key": record.key,
+            "value": record.value,
+            "topic": "flights",
+            "partition": 3,
+            "offset": record.offset,
+            "timestamp": EPOCH + timedelta(milliseconds=record.timestamp),
+            "timestampType": int(read_header(batch).timestamp_type),
+            "headers": [{"key": key, "value": value} for key, value in record.headers] or None,
+        }
+        for batch in batches
+        for record in records_of(batch)
+        if start <= record.offset < end
+    ]
+    return [{column: row[column] for column in columns} for row in rows]
+
+
+@settings(max_examples=60, deadline=None)
+@given(batches=logs())
+def test_columns_are_what_the_records_are(batches: list[bytes]) -> None:
+    assert decoded(batches, ALL_COLUMNS) == expected(batches, ALL_COLUMNS)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    batches=logs(),
+    columns=st.lists(st.sampled_from(ALL_COLUMNS), min_size=1, unique=True),
+    cut=st.tuples(st.integers(0, 30), st.integers(0, 30)),
+)
+def test_a_range_cuts_batches_and_a_projection_keeps_its_order(
+    batches: list[bytes], columns: list[str], cut: tuple[int, int]
+) -> None:
+    first = read_header(batches[0]).base_offset
+    start, end = first + min(cut), first + max(cut)
+    assert decoded(batches, columns, start, end) == expected(batches, columns, start, end)
+
+
+def test_the_schema_is_the_one_that_spark_asks_for() -> None:
+    wanted = to_arrow_schema(full_schema(include_headers=True), timezone="UTC")
+    assert Decoder(ALL_COLUMNS, PARTITION, *EVERYTHING).schema.equals(wanted)
+
+
+def test_columns_are_called_as_the_user_called_them() -> None:
+    decoder = Decoder(["value", "offset"], PARTITION, *EVERYTHING, names=["VALUE", "Offset"])
+    batch = build_batch([Record(0, NOW, None, b"v")])
+    decoder.add(read_header(batch), memoryview(batch))
+    (records,) = decoder.take()
+    assert records.schema.names == ["VALUE", "Offset"]
+
+
+def test_nulls_differ_from_what_is_empty() -> None:
+    batch = bytes(
+        build_batch(
+            [
+                Record(0, NOW, None, b""),
+                Record(0, NOW, b"", None, [("h", None), ("h", b""), ("", b"x")]),
+            ]
+        )
+    )
+    rows = decoded([batch], ["key", "value", "headers"])
+    assert rows == [
+        {"key": None, "value": b"", "headers": None},
+        {
+            "key": b"",
+            "value": None,
+            "headers": [
+                {"key": "h", "value": None},
+                {"key": "h", "value": b""},
+                {"key": "", "value": b"x"},
+            ],
+        },
+    ]
+
+
+def test_timestamps_beyond_microseconds_are_the_last_that_fit() -> None:
+    decoder = Decoder(["timestamp"], PARTITION, *EVERYTHING)
+    batch = build_batch([Record(0, 1 << 62, None, None), Record(0, -1, None, None)])
+    decoder.add(read_header(batch), memoryview(batch))
+    (records,) = decoder.take()
+    assert records.column(0).cast(pa.int64()).to_pylist() == [9223372036854774000, -1000]
+
+
+def test_a_batch_that_compaction_emptied_has_no_rows() -> None:
+    batch = build_batch([Record(0, NOW, None, None)])[:BATCH_HEADER_BYTES]
+    struct.pack_into(">i", batch, 8, BATCH_HEADER_BYTES - 12)
+    struct.pack_into(">i", batch, 57, 0)
+    assert decoded([bytes(batch)], ALL_COLUMNS) == []
+
+
+@pytest.mark.parametrize("compression", Compression)
+def test_offsets_alone_need_no_look_at_the_records(compression: Compression) -> None:
+    """Which is why damage to the records of a batch without gaps does not show."""
+    batch = build_batch([Record(0, NOW, None, b"v")] * 5, base_offset=9, compression=compression)
+    batch[BATCH_HEADER_BYTES:] = bytes(len(batch) - BATCH_HEADER_BYTES)
+    columns = ["offset", "partition", "topic", "timestampType"]
+    rows = decoded([bytes(batch)], columns)
+    assert [row["offset"] for row in rows] == [9, 10, 11, 12, 13]
+    with pytest.raises(CorruptBatch):
+        decoded([bytes(batch)], ["offset", "value"])
+
+
+def test_a_decoder_is_full_by_rows_or_by_bytes() -> None:
+    small = build_batch([Record(0, NOW, None, b"")] * (ROWS_PER_BATCH // 4))
+    large = build_batch([Record(0, NOW, None, bytes(BYTES_PER_BATCH // 4))])
+    for batch in (small, large):
+        decoder = Decoder(["value"], PARTITION, *EVERYTHING)
+        added = 0
+        while not decoder.is_full:
+            decoder.add(read_header(batch), memoryview(batch))
+            added += 1
+        assert 4 <= added <= 5
+        decoder.take()
+        assert not decoder.is_full
+
+
+def test_a_huge_batch_is_sent_in_pieces() -> None:
+    batch = build_batch([Record(0, NOW, None, bytes(1 << 20))] * 40, compression=Compression.ZSTD)
+    decoder = Decoder(["value", "offset"], PARTITION, *EVERYTHING)
+    decoder.add(read_header(batch), memoryview(batch))
+    found = decoder.take()
+    assert len(found) > 1
+    assert max(records.nbytes for records in found) <= 2 * BYTES_PER_BATCH
+    assert [row for records in found for row in records.column(1).to_pylist()] == list(range(40))
+
+
+# ---- damage
+
+
+def outcome(decode: Any) -> Any:
+    try:
+        return decode()
+    except CorruptBatch:
+        return CorruptBatch
+
+
+SAMPLE = [
+    Record(0, NOW, b"key", b"value", [("h", b"1"), ("h", None)]),
+    Record(0, NOW - 500, None, b""),
+    Record(0, NOW + 70_000, b"", b"v" * 100),
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(position=st.integers(BATCH_HEADER_BYTES, 400), byte=st.integers(0, 255))
+def test_a_changed_byte_has_the_outcome_that_records_of_has(position: int, byte: int) -> None:
+    batch = build_batch(SAMPLE)
+    batch[BATCH_HEADER_BYTES + position % (len(batch) - BATCH_HEADER_BYTES)] = byte
+    damaged = [bytes(batch)]
+    # Timestamps that a datetime cannot hold are compared elsewhere.
+    columns = [column for column in ALL_COLUMNS if column != "timestamp"]
+    with contextlib.suppress(OverflowError):
+        assert outcome(lambda: decoded(damaged, columns)) == outcome(
+            lambda: expected(damaged, columns)
+        )
+
+
+@settings(max_examples=300, deadline=None)
+@given(payload=st.binary(max_size=60), count=st.integers(1, 5))
+def test_noise_has_the_outcome_that_records_of_has(payload: bytes, count: int) -> None:
+    batch = build_batch(SAMPLE)[:BATCH_HEADER_BYTES] + payload
+    struct.pack_into(">i", batch, 8, len(batch) - 12)
+    struct.pack_into(">i", batch, 23, count)
+    struct.pack_into(">i", batch, 57, count)
+    columns = [column for column in ALL_COLUMNS if column != "timestamp"]
+    with contextlib.suppress(OverflowError):
+        assert outcome(lambda: decoded([bytes(batch)], columns)) == outcome(
+            lambda: expected([bytes(batch)], columns)
+        )
+
+
+@pytest.mark.parametrize("compression", Compression)
+def test_every_truncation_is_corrupt(compression: Compression) -> None:
+    whole = build_batch(SAMPLE, compression=compression)
+    for size in range(BATCH_HEADER_BYTES, len(whole)):
+        batch = whole[:size]
+        struct.pack_into(">i", batch, 8, size - 12)
+        with pytest.raises(CorruptBatch, match="flights-3, offsets 0 to 2: "):
+            decoded([bytes(batch)], ALL_COLUMNS)
+
+
+@pytest.mark.parametrize("count", [4, 1 << 20, (1 << 31) - 1])
+def test_a_lying_count_is_corrupt(count: int) -> None:
+    batch = build_batch(SAMPLE)
+    struct.pack_into(">i", batch, 23, count - 1)
+    struct.pack_into(">i", batch, 57, count)
+    with pytest.raises(CorruptBatch):
+        decoded([bytes(batch)], ALL_COLUMNS)
+
+
+def test_damage_to_one_batch_is_not_made_up_for_by_the_next() -> None:
+    """A record that is a byte too long takes it from the batch behind it."""
+    first = build_batch([Record(0, NOW, None, b"a")])
+    first[BATCH_HEADER_BYTES] += 2
+    second = build_batch([Record(0, NOW, None, b"b")], base_offset=1)
+    with pytest.raises(CorruptBatch):
+        decoded([bytes(first), bytes(second)], ALL_COLUMNS)
+
+
+def test_a_timestamp_beyond_64_bits_is_corrupt() -> None:
+    batch = build_batch([Record(0, 1, None, None), Record(0, 3, None, None)])
+    struct.pack_into(">q", batch, 27, (1 << 63) - 1)
+    with pytest.raises(CorruptBatch, match="more than 64 bits"):
+        decoded([bytes(batch)], ["timestamp"])
+    assert len(decoded([bytes(batch)], ["value"])) == 2
+
+
+def test_header_keys_that_are_not_utf_8_get_replacement_characters() -> None:
+    batch = build_batch([Record(0, NOW, None, None, [("ab", b"1"), ("é", b"2")])])
+    at = batch.index(b"ab")
+    batch[at : at + 1] = b"\xff"
+    stamp_crc(batch)
+    (row,) = decoded([bytes(batch)], ["headers"])
+    assert [header["key"] for header in row["headers"]] == ["\ufffdb", "é"]
+
+
+def test_timestamp_types_of_neighbouring_batches_are_kept_apart() -> None:
+    created = build_batch([Record(0, 5, None, None)] * 2)
+    appended = build_batch([Record(0, 5, None, None)] * 2, base_offset=2)
+    stamp_log_append_time(appended, 9)
+    rows = decoded([bytes(created), bytes(appended)], ["timestamp", "timestampType"])
+    milliseconds = [(row["timestamp"] - EPOCH) // timedelta(milliseconds=1) for row in rows]
+    assert milliseconds == [5, 5, 9, 9]
+    assert [row["timestampType"] for row in rows] == [
+        *[TimestampType.CREATE_TIME] * 2,
+        *[TimestampType.LOG_APPEND_TIME] * 2,
+    ]
