@@ -55,6 +55,7 @@ class RequestContext:
     api_version: int = 0
     client_id: str = ""
     client_host: str = "127.0.0.1"
+    client_port: int = 0
     listener: Address = DEFAULT_LISTENER
     connection_id: int = 0
     connection: ConnectionLife = NOWHERE

@@ -1,0 +1,399 @@
+"""One TCP connection: bytes in, frames to dispatch one at a time, responses out in order.
+
+As in Kafka, a connection has one request at a time: the next one is looked at when the last has
+been answered and its answer handed to the socket, which gives order and back-pressure at once. As
+long as handlers return their responses, all of this happens inside the callback that brought the
+bytes, without a task; the responses to requests that came together leave together. A handler that
+must wait returns an awaitable, and the requests behind it stay where they are until it is done.
+
+A connection is *busy* while a request waits, a response of parts is being sent, or the peer does
+not take what it asked for. Of a busy connection a little more is read, so that its end is noticed
+and the next request is at hand; then reading stops.
+
+What a peer can do wrong by being slow is measured in `check`, which the owner of all connections
+calls every second: not reading its responses, not finishing a frame, saying nothing for too long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
+
+from asyncbroker.context import Address, RequestContext
+from asyncbroker.dispatch import Close, Outcome, Parts, Waiting
+from asyncbroker.output import Output
+from asyncbroker.protocol.framing import FrameReader
+
+if TYPE_CHECKING:
+    from asyncbroker.connections import Connections
+
+logger = logging.getLogger(__name__)
+
+# Responses that are ready together are written when they come to this much, so that requests for
+# something large, sent all at once, do not pile up their answers.
+TOGETHER_BYTES_MAX: Final = 64 * 1024
+
+# So many requests are served in one turn of the event loop; then others have theirs.
+TURN_REQUESTS_MAX: Final = 256
+
+# A busy connection stops reading when this much of its next requests is there.
+AHEAD_BYTES_MAX: Final = 64 * 1024
+
+
+# The budget counts waiting requests from this size on.
+LARGE_REQUEST_BYTES: Final = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What one peer may cost. Times are in seconds."""
+
+    frame_bytes_max: int = 100 * 1024 * 1024
+    idle_seconds_max: float = 600.0
+    # A frame that has begun must be there after this time, and what a slow but honest link takes.
+    unfinished_seconds_max: float = 60.0
+    unfinished_bytes_per_second_min: int = 16 * 1024
+    # A peer that asks and does not read is closed after this time without progress.
+    slow_reader_seconds_max: float = 30.0
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One peer. Owned by `Connections`, which knows the limits and all the others."""
+
+    def __init__(self, owner: Connections, connection_id: int, listener: Address) -> None:
+        self.context = RequestContext(
+            listener=listener, connection_id=connection_id, connection=self
+        )
+        self._owner = owner
+        self._serve_request = owner.dispatcher.serve
+        self._reader = FrameReader(owner.limits.frame_bytes_max, owner.landing)
+        # Requests that wait behind the one in progress.
+        self._queue: deque[bytearray] = deque()
+        self._queued_bytes = 0
+        self._waiting: Waiting | None = None
+        self._waiting_bytes = 0
+        self._answer: asyncio.Future[object] | None = None
+        self._lost_callbacks: list[Callable[[], object]] = []
+        self._sending: asyncio.Task[None] | None = None
+        self._next_turn: asyncio.Handle | None = None
+        self._transport: asyncio.Transport
+        self._output: Output
+        self._is_closing = False
+        self._is_ending = False
+        self._is_reading_paused = False
+        self._waits_for_budget = False
+        self._counted_bytes = 0
+        # What `check` saw last time, to tell progress from its absence.
+        self._request_count = 0
+        self._seen_request_count = 0
+        self._active_at = owner.now
+        self._unfinished_since = owner.now
+        self._stuck_since = owner.now
+        self._stuck_mark: tuple[int, int] | None = None
+
+    def __str__(self) -> str:
+        return str(Address(self.context.client_host, self.context.client_port))
+
+    # asyncio's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is ours."""
+        # uvloop's transports are like asyncio's, and not derived from them.
+        self._transport = transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername") or ("", 0)
+        # An IPv4 peer of a socket that serves both families.
+        self.context.client_host = peer[0].removeprefix("::ffff:")
+        self.context.client_port = peer[1]
+        self._output = Output(transport, self._owner.workers, may_sendfile=self._owner.may_sendfile)
+        self._owner.add(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        return self._reader.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes have come: serves the requests that they complete."""
+        if self._is_closing or self._is_ending:
+            return
+        frames = self._reader.received(nbytes)
+        if frames:
+            self._request_count += len(frames)
+            if self._queue or self.is_busy():
+                self._enqueue(frames)
+            else:
+                self._serve(frames)
+        if self._reader.error is not None and not self._is_closing:
+            self._refuse_frames()
+        elif self._counted_bytes or self._queue or self._reader.held_bytes:
+            self._account()
+
+    def eof_received(self) -> bool:
+        """The peer sends nothing more. Requests that came before are served all the same: they may
+        be acks=0 ones, to which it expects no answer (as in Kafka)."""
+        self._is_ending = True
+        return bool(self._queue) and not self._is_closing
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone. A request in progress goes on to its end; nobody hears of it."""
+        self._is_closing = True
+        self._queue.clear()
+        self._queued_bytes = 0
+        self._output.lose()
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+        callbacks, self._lost_callbacks = self._lost_callbacks, []
+        for callback in callbacks:
+            callback()
+        self._owner.remove(self, self._counted_bytes)
+        self._counted_bytes = 0
+
+    def pause_writing(self) -> None:
+        """The peer takes its responses more slowly than it asks for them."""
+        self._output.pause()
+
+    def resume_writing(self) -> None:
+        """The peer has taken everything."""
+        self._output.resume()
+        self._go_on()
+
+    # What waiting requests and the owner ask.
+
+    def is_busy(self) -> bool:
+        """Whether the next request has to wait."""
+        return (
+            self._waiting is not None
+            or self._sending is not None
+            or self._output.is_full
+            or self._next_turn is not None
+        )
+
+    def has_request(self) -> bool:
+        """Whether a request is in progress or its response on the way."""
+        return self._waiting is not None or self._sending is not None or bool(self._queue)
+
+    def is_closing(self) -> bool:
+        """Whether an answer would find nobody."""
+        return self._is_closing
+
+    def call_when_lost(self, callback: Callable[[], object]) -> None:
+        """Calls back if the connection is lost before the request at hand is answered."""
+        self._lost_callbacks.append(callback)
+
+    def resume_within_budget(self) -> None:
+        """Other connections have given back memory."""
+        self._waits_for_budget = False
+        self._set_reading()
+
+    def close(self, reason: str | None, *, level: int = logging.WARNING) -> None:
+        """Closes after what was written has left; `reason` is the connection's line in the log."""
+        if self._is_closing:
+            return
+        if reason is not None:
+            logger.log(
+                level,
+                "closed %s: %s",
+                self,
+                reason,
+                extra={"fields": {"peer": str(self), "client_id": self.context.client_id}},
+            )
+        self._is_closing = True
+        self._queue.clear()
+        self._queued_bytes = 0
+        self._transport.close()
+
+    def stop(self) -> None:
+        """The broker stops: the request in progress is answered, no other is begun."""
+        self._queue.clear()
+        self._queued_bytes = 0
+        self._is_ending = True
+        if not self.is_busy():
+            self.close(None)
+
+    def abort(self) -> None:
+        """Drops the connection, with whatever the peer has not taken."""
+        self._is_closing = True
+        self._transport.abort()
+
+    # Requests.
+
+    def _serve(self, frames: Sequence[bytearray]) -> None:
+        """Serves requests in order until one has to wait; the rest is queued."""
+        output: list[bytes] = []
+        output_bytes = 0
+        context = self.context
+        for index, frame in enumerate(frames):
+            outcome = self._serve_request(frame, context, output)
+            if outcome.__class__ is int:
+                output_bytes += outcome
+                if output_bytes < TOGETHER_BYTES_MAX and index < TURN_REQUESTS_MAX:
+                    continue
+            # Something other than a small response, or enough of them.
+            if output:
+                self._output.write(output)
+                output = []
+                output_bytes = 0
+            self._act(outcome, frame)
+            if index >= TURN_REQUESTS_MAX and self._next_turn is None:
+                loop = asyncio.get_running_loop()
+                self._next_turn = loop.call_soon(self._take_next_turn)
+            if self._is_closing:
+                return
+            if self.is_busy():
+                self._enqueue(frames[index + 1 :])
+                return
+        if output:
+            self._output.write(output)
+        if self._lost_callbacks:
+            self._lost_callbacks.clear()
+
+    def _act(self, outcome: Outcome, frame: bytearray) -> None:
+        """Does what the outcome of one request asks for, beyond the bytes already written."""
+        if isinstance(outcome, Waiting):
+            self._waiting = outcome
+            self._waiting_bytes = len(frame) if len(frame) > LARGE_REQUEST_BYTES else 0
+            # A task for a coroutine, the future itself for a future.
+            answer = asyncio.ensure_future(outcome.awaitable)
+            self._answer = answer
+            answer.add_done_callback(self._on_answer)
+        elif isinstance(outcome, Parts):
+            rest = self._output.send(outcome.parts)
+            if rest is not None:
+                self._sending = asyncio.get_running_loop().create_task(rest)
+                self._sending.add_done_callback(self._on_sent)
+        elif isinstance(outcome, Close):
+            self.close(outcome.reason)
+
+    def _on_answer(self, answer: asyncio.Future[object]) -> None:
+        """The request in progress has its response, or has failed."""
+        waiting = self._waiting
+        assert waiting is not None
+        self._waiting = self._answer = None
+        self._waiting_bytes = 0
+        self._lost_callbacks.clear()
+        if answer.cancelled():
+            self.close(f"{waiting.route}: given up")
+            return
+        error = answer.exception()
+        output: list[bytes] = []
+        outcome = self._owner.dispatcher.finish(
+            waiting, error if error is not None else answer.result(), self.context, output
+        )
+        if self._is_closing:
+            return
+        if output:
+            self._output.write(output)
+        self._act(outcome, bytearray())
+        self._go_on()
+
+    def _on_sent(self, sending: asyncio.Task[None]) -> None:
+        """A response of parts has left, or cannot."""
+        self._sending = None
+        if sending.cancelled():
+            return
+        error = sending.exception()
+        if isinstance(error, ConnectionError):
+            self.abort()
+        elif error is not None:
+            logger.error("sending to %s failed: %s", self, error, exc_info=error)
+            self._owner.metrics.internal_errors += 1
+            self.abort()
+        else:
+            self._go_on()
+
+    def _take_next_turn(self) -> None:
+        self._next_turn = None
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Serves what is queued, if nothing is in the way any more."""
+        if self._is_closing or self.is_busy():
+            return
+        if self._queue:
+            frames = list(self._queue)
+            self._queue.clear()
+            self._queued_bytes = 0
+            self._serve(frames)
+        if self._is_closing:
+            return
+        if self._is_ending and not self._queue and not self.is_busy():
+            self.close(None)
+            return
+        self._account()
+
+    def _enqueue(self, frames: Sequence[bytearray]) -> None:
+        self._queue.extend(frames)
+        self._queued_bytes += sum(map(len, frames))
+
+    def _refuse_frames(self) -> None:
+        """The peer has sent a size that no frame can have. What came before it is answered."""
+        self._owner.metrics.protocol_errors += 1
+        self.close(str(self._reader.error))
+
+    # Back-pressure on what comes in.
+
+    def _account(self) -> None:
+        """Tells the budget what this connection holds, and reads on or stops."""
+        held = self._reader.held_bytes + self._queued_bytes + self._waiting_bytes
+        if held != self._counted_bytes:
+            before, self._counted_bytes = self._counted_bytes, held
+            if not self._owner.budget.change(self, before, held):
+                self._waits_for_budget = True
+        self._set_reading()
+
+    def _set_reading(self) -> None:
+        if self._is_closing or self._is_ending:
+            return
+        is_ahead = self._queued_bytes > AHEAD_BYTES_MAX and self.is_busy()
+        should_pause = self._waits_for_budget or is_ahead
+        if should_pause != self._is_reading_paused:
+            self._is_reading_paused = should_pause
+            if should_pause:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
+    # Deadlines.
+
+    def check(self, now: float) -> None:
+        """Closes the connection if its peer has been too slow for too long."""
+        limits = self._owner.limits
+        metrics = self._owner.metrics
+        has_progress = self._request_count != self._seen_request_count
+        self._seen_request_count = self._request_count
+        if self._stuck_for(now) >= limits.slow_reader_seconds_max:
+            metrics.connections_closed_slow_reader += not self._is_closing
+            self.close("does not read its responses")
+            self.abort()
+        elif self._is_closing:
+            return
+        elif self._unfinished_for(now, has_progress) >= self._unfinished_seconds_max():
+            metrics.connections_closed_unfinished_frame += 1
+            self.close(f"a request is unfinished after {self._reader.unfinished_bytes} bytes")
+        elif has_progress or self.has_request():
+            self._active_at = now
+        elif now - self._active_at >= limits.idle_seconds_max:
+            metrics.connections_closed_idle += 1
+            self.close(f"idle for {limits.idle_seconds_max:.0f} s", level=logging.INFO)
+
+    def _stuck_for(self, now: float) -> float:
+        """For how long the peer has taken nothing of what waits for it, in seconds."""
+        mark = self._output.unsent_mark()
+        if mark is None or mark != self._stuck_mark:
+            self._stuck_mark = mark
+            self._stuck_since = now
+        return now - self._stuck_since
+
+    def _unfinished_for(self, now: float, has_progress: bool) -> float:
+        """How old the frame is that is not whole yet, in seconds."""
+        if self._reader.is_between_frames or has_progress or self._is_reading_paused:
+            self._unfinished_since = now
+        return now - self._unfinished_since
+
+    def _unfinished_seconds_max(self) -> float:
+        limits = self._owner.limits
+        honest = self._reader.unfinished_bytes / limits.unfinished_bytes_per_second_min
+        return limits.unfinished_seconds_max + honest

@@ -1,0 +1,142 @@
+"""All connections of one broker: who may come in, what they share, and who has been too slow.
+
+Shared are the landing buffer for incoming bytes (nothing stays in it between two callbacks), the
+budget of bytes in flight, the dispatcher and the counters. Once a second each connection is asked
+to look at its deadlines: one timer for all of them, and no timer to set and cancel per request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from asyncbroker.budget import ByteBudget
+from asyncbroker.clock import Clock, Timer
+from asyncbroker.connection import Connection, ConnectionLimits
+from asyncbroker.context import Address
+from asyncbroker.dispatch import Dispatcher
+from asyncbroker.metrics import Metrics
+from asyncbroker.protocol.framing import LANDING_BYTES
+from asyncbroker.workers import Workers
+
+logger = logging.getLogger(__name__)
+
+CHECK_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptLimits:
+    """How many connections there may be: in all, of one address, and of some addresses."""
+
+    connections_max: int
+    per_host_max: int
+    per_host_overrides: Mapping[str, int]
+
+
+class Connections:
+    """The registry. `accept_limits` is asked anew for each connection, since it may be altered."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        *,
+        clock: Clock,
+        workers: Workers,
+        metrics: Metrics,
+        limits: ConnectionLimits,
+        accept_limits: Callable[[], AcceptLimits],
+        bytes_in_flight_max: int,
+        may_sendfile: bool = True,
+    ) -> None:
+        self.dispatcher = dispatcher
+        self.workers = workers
+        self.metrics = metrics
+        self.limits = limits
+        self.may_sendfile = may_sendfile
+        self.landing = bytearray(LANDING_BYTES)
+        self.budget = ByteBudget(bytes_in_flight_max, metrics)
+        self.now = clock.monotonic()
+        self._clock = clock
+        self._accept_limits = accept_limits
+        self._open: set[Connection] = set()
+        self._counts: Counter[str] = Counter()
+        self._last_id = 0
+        self._timer: Timer | None = None
+        self._is_stopping = False
+        self._all_gone: asyncio.Future[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def start(self) -> None:
+        """Begins to watch the deadlines."""
+        self._timer = self._clock.call_at(self.now + CHECK_SECONDS, self._check)
+
+    def refusal(self, host: str) -> str | None:
+        """Why a peer at this address may not connect now; None when it may."""
+        limits = self._accept_limits()
+        if self._is_stopping:
+            return "the broker stops"
+        if len(self._open) >= limits.connections_max:
+            return f"max.connections={limits.connections_max} are open"
+        per_host_max = limits.per_host_overrides.get(host, limits.per_host_max)
+        if self._counts[host] >= per_host_max:
+            return f"max.connections.per.ip={per_host_max} are open from there"
+        return None
+
+    def create(self, listener: Address) -> Connection:
+        """A connection that came in through a listener advertised as `listener`."""
+        self._last_id += 1
+        return Connection(self, self._last_id, listener)
+
+    def add(self, connection: Connection) -> None:
+        """Its transport is there."""
+        self._open.add(connection)
+        self._counts[connection.context.client_host] += 1
+        self.metrics.connections_accepted += 1
+        self.metrics.connections_open = len(self._open)
+        if self._is_stopping:
+            connection.abort()
+
+    def remove(self, connection: Connection, held_bytes: int) -> None:
+        """It is gone."""
+        self.budget.leave(connection, held_bytes)
+        self._open.discard(connection)
+        host = connection.context.client_host
+        self._counts[host] -= 1
+        if not self._counts[host]:
+            del self._counts[host]
+        self.metrics.connections_open = len(self._open)
+        if self._all_gone is not None and not self._open and not self._all_gone.done():
+            self._all_gone.set_result(None)
+
+    def begin_stop(self) -> None:
+        """Lets in nobody and no further request; idle connections close, others when answered."""
+        self._is_stopping = True
+        for connection in list(self._open):
+            connection.stop()
+
+    async def finish_stop(self, seconds_max: float) -> None:
+        """Waits for the last answers to leave, then drops who is still there."""
+        if self._open:
+            self._all_gone = asyncio.get_running_loop().create_future()
+            timer = self._clock.call_at(self._clock.monotonic() + seconds_max, self._drop_all)
+            await self._all_gone
+            timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _drop_all(self) -> None:
+        logger.warning("dropped %d connections that did not end in time", len(self._open))
+        for connection in list(self._open):
+            connection.abort()
+
+    def _check(self) -> None:
+        self.now = self._clock.monotonic()
+        for connection in list(self._open):
+            connection.check(self.now)
+        self._timer = self._clock.call_at(self.now + CHECK_SECONDS, self._check)

@@ -1,0 +1,219 @@
+"""The sending side of one connection: small responses, parts, ranges of files, a peer that is slow.
+
+Small responses go out in one write. A fetch's response comes in parts, and its record batches as
+ranges of log files. While the connection's output buffer is empty, `os.sendfile` moves a range from
+the page cache to the socket without a copy through this process. Otherwise, and always under TLS,
+ranges are read and written through the transport in pieces, the next one when the last has left.
+So a slow peer costs one piece of memory, however much it asked for.
+
+A range that is not in the page cache is read in a worker, since `sendfile` would stop the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final, Protocol, TypeGuard
+
+from asyncbroker.protocol.schema import SizedPart
+from asyncbroker.workers import Workers
+
+# Below this a read and a shared write cost less than a sendfile of its own.
+SENDFILE_BYTES_MIN: Final = 32 * 1024
+
+# How much of a range is read at once when it goes through the transport.
+PIECE_BYTES: Final = 1024 * 1024
+
+# Above the high mark the connection stops serving requests; it goes on when all has left, which is
+# also when sendfile may be used again.
+BUFFER_BYTES_HIGH: Final = 256 * 1024
+BUFFER_BYTES_LOW: Final = 0
+
+
+class FilePart(Protocol):
+    """A range of a log file (`asyncbroker.log`): what is sent instead of its bytes."""
+
+    file: Any
+    position: int
+    size: int
+
+    def read(self) -> bytes | bytearray | memoryview: ...
+
+    def read_nowait(self) -> bytes | bytearray | memoryview | None: ...
+
+    def is_resident(self) -> bool: ...
+
+    def fileno(self) -> int | None: ...
+
+
+Part = bytes | bytearray | memoryview | SizedPart
+
+
+class Output:
+    """Writes to one transport. `is_full` says that the peer is slow: give it nothing more."""
+
+    def __init__(
+        self, transport: asyncio.Transport, workers: Workers, *, may_sendfile: bool
+    ) -> None:
+        self._transport = transport
+        self._workers = workers
+        self._is_lost = False
+        self._emptied: asyncio.Future[None] | None = None
+        self._socket = -1
+        if may_sendfile and transport.get_extra_info("sslcontext") is None:
+            socket = transport.get_extra_info("socket")
+            self._socket = socket.fileno() if socket is not None else -1
+        self.is_full = False
+        transport.set_write_buffer_limits(high=BUFFER_BYTES_HIGH, low=BUFFER_BYTES_LOW)
+
+    def write(self, frames: list[bytes]) -> None:
+        """Writes whole responses, together."""
+        self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+
+    def send(self, parts: Sequence[Part]) -> Coroutine[Any, Any, None] | None:
+        """Writes one response of parts. When not all of it can go at once, returns the rest of the
+        work, which nothing else may be written before."""
+        ready: list[Any] = []
+        for index, part in enumerate(parts):
+            if not _is_range(part):
+                ready.append(part)
+            elif self._can_sendfile(part):
+                self._write_parts(ready)
+                ready = []
+                sent = self._sendfile(part, 0)
+                if sent < part.size:
+                    return self._send_rest(parts[index:], sent)
+            else:
+                data = part.read_nowait() if part.size <= PIECE_BYTES else None
+                if data is None or self.is_full:
+                    self._write_parts(ready)
+                    return self._send_rest(parts[index:], 0)
+                ready.append(_checked(data, part.size))
+                if part.size > BUFFER_BYTES_HIGH:
+                    self._write_parts(ready)
+                    ready = []
+        self._write_parts(ready)
+        return None
+
+    def pause(self) -> None:
+        """The transport's buffer has passed its high mark."""
+        self.is_full = True
+
+    def resume(self) -> None:
+        """The transport's buffer is empty again."""
+        self.is_full = False
+        if self._emptied is not None and not self._emptied.done():
+            self._emptied.set_result(None)
+
+    def lose(self) -> None:
+        """The connection is gone: ends the wait of what was being sent."""
+        self._is_lost = True
+        self.resume()
+
+    def unsent_mark(self) -> tuple[int, int] | None:
+        """Changes whenever the peer takes something; None when nothing waits for it."""
+        unsent = self._transport.get_write_buffer_size()
+        if unsent == 0:
+            return None
+        return unsent, _unacknowledged_bytes(self._transport)
+
+    async def _send_rest(self, parts: Sequence[Part], start: int) -> None:
+        """Sends `parts`, the first from `start` on, at the peer's pace."""
+        for part in parts:
+            if _is_range(part):
+                await self._send_range(part, start)
+                start = 0
+            else:
+                await self._wait_until_emptied()
+                self._transport.write(part)  # type: ignore[arg-type]
+
+    async def _send_range(self, part: FilePart, start: int) -> None:
+        while start < part.size:
+            await self._wait_until_emptied()
+            rest = _section(part, start, part.size - start)
+            if self._can_sendfile(rest):
+                start += self._sendfile(part, start)
+                if start == part.size:
+                    return
+            # The socket has no room left, or the pages are elsewhere. The transport takes a piece,
+            # and tells us when it has gone.
+            piece = _section(part, start, min(PIECE_BYTES, part.size - start))
+            data = piece.read_nowait()
+            if data is None:
+                data = await self._workers.run(piece.read)
+            self._transport.write(_checked(data, piece.size))
+            start += piece.size
+
+    async def _wait_until_emptied(self) -> None:
+        while self.is_full and not self._is_lost:
+            self._emptied = asyncio.get_running_loop().create_future()
+            await self._emptied
+        if self._is_lost:
+            raise ConnectionResetError("the peer is gone")
+
+    def _write_parts(self, parts: list[Any]) -> None:
+        if len(parts) == 1:
+            self._transport.write(parts[0])
+        elif parts:
+            self._transport.writelines(parts)
+
+    def _can_sendfile(self, part: FilePart) -> bool:
+        return (
+            self._socket >= 0
+            and part.size >= SENDFILE_BYTES_MIN
+            and part.fileno() is not None
+            and self._transport.get_write_buffer_size() == 0
+            and part.is_resident()
+        )
+
+    def _sendfile(self, part: FilePart, start: int) -> int:
+        """Sends what the socket takes of a range; returns how far it got. The head of a response
+        was written through the transport, which may hold some of it: then nothing is sent."""
+        source = part.fileno()
+        assert source is not None
+        if self._transport.get_write_buffer_size():
+            return start
+        while start < part.size:
+            try:
+                count = os.sendfile(self._socket, source, part.position + start, part.size - start)
+            except BlockingIOError:
+                break
+            if count == 0:
+                raise ShortRead(f"a log file ends {part.size - start} bytes early")
+            start += count
+        return start
+
+
+class ShortRead(Exception):
+    """A range of a log file has fewer bytes than it promised; the response cannot be finished."""
+
+
+def _unacknowledged_bytes(transport: asyncio.Transport) -> int:
+    """What the kernel still holds for the peer, where it can be asked. Without this a slow link
+    would look like a dead one while the kernel's buffer, which is large, drains."""
+    socket = transport.get_extra_info("socket")
+    try:
+        import fcntl
+        import termios
+
+        answer = fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, bytes(4))
+    except (ImportError, AttributeError, OSError):
+        return 0
+    return int.from_bytes(answer, sys.byteorder)
+
+
+def _is_range(part: Any) -> TypeGuard[FilePart]:
+    return not isinstance(part, (bytes, bytearray, memoryview))
+
+
+def _section(part: FilePart, start: int, size: int) -> FilePart:
+    section: FilePart = type(part)(part.file, part.position + start, size)  # type: ignore[call-arg]
+    return section
+
+
+def _checked(data: bytes | bytearray | memoryview, size: int) -> bytes | bytearray | memoryview:
+    if len(data) != size:
+        raise ShortRead(f"a log file ends {size - len(data)} bytes early")
+    return data

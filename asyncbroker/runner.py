@@ -1,0 +1,162 @@
+"""A broker process from its start to its exit status: event loop, order of start and stop, signals.
+
+Start: bind the listeners (so that a port in use is told before anything is opened), open the data,
+then answer. Stop: no new connections and requests; the broker ends what waits; the last answers
+leave; files are flushed and closed. All of that may take `asyncbroker.stop.timeout.ms`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+from collections.abc import Callable
+from typing import Final
+
+from asyncbroker.broker import Broker
+from asyncbroker.clock import SystemClock
+from asyncbroker.config import BrokerConfig
+from asyncbroker.connection import ConnectionLimits
+from asyncbroker.connections import AcceptLimits, Connections
+from asyncbroker.context import Address
+from asyncbroker.dispatch import Dispatcher
+from asyncbroker.log.errors import DirectoryRefused
+from asyncbroker.metrics import Metrics
+from asyncbroker.server import CannotListen, Server, is_portable_forced
+from asyncbroker.workers import ThreadWorkers
+
+logger = logging.getLogger(__name__)
+
+EXIT_FAILED: Final = 1
+
+# Without a limit in the configuration.
+UNLIMITED_BYTES: Final = 1 << 62
+
+
+def run(config: BrokerConfig, on_ready: Callable[[Address], None]) -> int:
+    """Runs a broker until a signal stops it; returns the exit status. `on_ready` is called with the
+    address of the first listener when the broker answers there."""
+    loop = new_event_loop()
+    try:
+        return loop.run_until_complete(_run(config, on_ready))
+    finally:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's where it is installed, otherwise asyncio's. On Windows its selector loop, which
+    alone can share descriptors with what listens."""
+    if not is_portable_forced():
+        try:
+            import uvloop
+        except ImportError:
+            pass
+        else:
+            return uvloop.new_event_loop()
+    return asyncio.SelectorEventLoop()
+
+
+async def _run(config: BrokerConfig, on_ready: Callable[[Address], None]) -> int:
+    for warning in config.warnings:
+        logger.warning("%s", warning)
+    if config.data_directory is None:
+        logger.warning("records are kept in memory only (--data DIR keeps them)")
+    stop_asked = _watch_signals()
+    loop = asyncio.get_running_loop()
+    clock = SystemClock(loop)
+    workers = ThreadWorkers(loop, config.worker_threads)
+    broker = Broker(config, clock, workers)
+    server = make_server(broker)
+    try:
+        addresses = server.bind()
+        await broker.start()
+    except (CannotListen, DirectoryRefused, OSError) as error:
+        logger.error("cannot start: %s", error)
+        return EXIT_FAILED
+    # What is there now stays: garbage collection need not look at it again.
+    gc.freeze()
+    server.start()
+    logger.info("serving on %s", ", ".join(map(str, addresses)))
+    on_ready(addresses[0])
+    logger.info("stopping: %s", await stop_asked)
+    return await _stop(broker, server, config.stop_timeout_ms / 1000)
+
+
+async def _stop(broker: Broker, server: Server, seconds_max: float) -> int:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds_max
+    server.begin_stop()
+    try:
+        broker.end_waits()
+        await server.finish_stop(max(0.0, deadline - loop.time()))
+        await asyncio.wait_for(broker.stop(), max(0.1, deadline - loop.time()))
+    except asyncio.TimeoutError:
+        logger.error("not stopped within %.0f s: ending without", seconds_max)
+        return EXIT_FAILED
+    logger.info("stopped")
+    return 0
+
+
+def make_server(broker: Broker, *, metrics: Metrics | None = None) -> Server:
+    """The server in front of a broker, with the limits of its configuration."""
+    config: BrokerConfig = broker.config
+    metrics = metrics or Metrics()
+    dispatcher = Dispatcher(broker, metrics, frame_bytes_max=config.socket_request_max_bytes)
+    in_flight_max = config.queued_max_request_bytes
+
+    def accept_limits() -> AcceptLimits:
+        # Asked for each connection: these can be altered while the broker runs.
+        current = broker.config
+        return AcceptLimits(
+            current.max_connections,
+            current.max_connections_per_ip,
+            current.max_connections_per_ip_overrides,
+        )
+
+    connections = Connections(
+        dispatcher,
+        clock=broker.clock,
+        workers=broker.workers,
+        metrics=metrics,
+        limits=ConnectionLimits(
+            frame_bytes_max=config.socket_request_max_bytes,
+            idle_seconds_max=config.connections_max_idle_ms / 1000,
+            unfinished_seconds_max=config.connection_frame_timeout_ms / 1000,
+        ),
+        accept_limits=accept_limits,
+        bytes_in_flight_max=in_flight_max if in_flight_max >= 0 else UNLIMITED_BYTES,
+        may_sendfile=not is_portable_forced() and hasattr(os, "sendfile"),
+    )
+    return Server(
+        connections,
+        config.listeners,
+        backlog=config.socket_listen_backlog_size,
+        send_buffer_bytes=config.socket_send_buffer_bytes,
+        receive_buffer_bytes=config.socket_receive_buffer_bytes,
+    )
+
+
+def _watch_signals() -> asyncio.Future[str]:
+    """A future that has the name of the first signal to stop. The second ends the process."""
+    loop = asyncio.get_running_loop()
+    asked: asyncio.Future[str] = loop.create_future()
+
+    def on_signal(number: signal.Signals) -> None:
+        if asked.done():
+            logger.error("ending at once: a second %s", number.name)
+            os._exit(128 + number)
+        asked.set_result(number.name)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        try:
+            loop.add_signal_handler(number, on_signal, number)
+        except NotImplementedError:
+            # Windows: signals come between two bytecodes, and the loop has to be told.
+            signal.signal(
+                number,
+                lambda received, _: loop.call_soon_threadsafe(on_signal, signal.Signals(received)),
+            )
+    return asked
