@@ -217,6 +217,9 @@ def _message(construct: Construct, value: Any) -> Any:
 def _values(construct: Construct, value: Any) -> Any:
     """Turns what a message holds into what a construct builds from, the opposite of `_message`."""
     if value is None:
+        if isinstance(construct, MessageStruct):
+            # construct would build a struct of nothing.
+            raise ValueError(f"null instead of {construct.message.__name__} v{construct.version}")
         return None
     if isinstance(construct, Array):
         return [_values(construct.item, item) for item in value]

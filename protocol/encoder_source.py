@@ -56,7 +56,7 @@ class EncoderSource:
             "pack": pack,
             "uvarint": encode_uvarint,
             "uvarint_bytes": tuple(encode_uvarint(n) for n in range(128)),
-            "size_of": _size_of,
+            "buffers": (bytes, bytearray, memoryview),
             "lacks": _lacks,
             "bad_size": _bad_size,
         }
@@ -146,9 +146,10 @@ class EncoderSource:
         with source.block("else") if construct.is_nullable else nullcontext():
             if isinstance(construct, String):
                 source.line("data = data.encode()")
-            source.line(
-                "size = size_of(data)" if isinstance(construct, Records) else "size = len(data)"
-            )
+            if isinstance(construct, Records):
+                source.line("size = len(data) if isinstance(data, buffers) else data.size")
+            else:
+                source.line("size = len(data)")
         self._length(construct.length)
         with source.block("if size > 0"):
             if isinstance(construct, Records):
@@ -243,14 +244,6 @@ class EncoderSource:
             source.line(f"{self._append}(uvarint(len({tags})) + b''.join({tags}))")
         with source.block("else"):
             source.line(f"{self._append}({bytes(1)!r})")
-
-
-def _size_of(records: Any) -> int:
-    """The size in bytes of a value of a RECORDS field."""
-    if isinstance(records, (bytes, bytearray, memoryview)):
-        return len(records)
-    size: int = records.size
-    return size
 
 
 def _lacks(title: str, name: str, message: Any) -> ValueError:
