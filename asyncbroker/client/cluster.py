@@ -39,6 +39,7 @@ CLIENT_ID: Final = "asyncbroker"
 TIMEOUT_MS: Final = 30_000
 CONNECT_TIMEOUT_MS: Final = 10_000
 RETRY_BACKOFF_MS: Final = 100
+AUTO_CREATION_S: Final = 5.0
 
 GROUP_KEY: Final = 0
 
@@ -244,15 +245,22 @@ class Cluster:
         response = self.retrying(lambda deadline: self.metadata(None, deadline))
         return sorted(response.topics, key=lambda topic: topic.name or "")
 
-    def topic(self, name: str, *, allow_auto_topic_creation: bool = False) -> MetadataResponseTopic:
+    def topic(self, name: str) -> MetadataResponseTopic:
         """One topic; raises `BrokerError` UNKNOWN_TOPIC_OR_PARTITION when there is none."""
+        return self.retrying(lambda deadline: self._known_topic(name, deadline))
+
+    def topic_or_new(self, name: str) -> MetadataResponseTopic:
+        """One topic, which the broker may create if it is set to. It may answer for a while that
+        there is none, so it is asked again for up to `AUTO_CREATION_S`."""
 
         def look(deadline: Deadline) -> MetadataResponseTopic:
-            return self._known_topic(
-                name, deadline, allow_auto_topic_creation=allow_auto_topic_creation
-            )
+            try:
+                return self._known_topic(name, deadline, allow_auto_topic_creation=True)
+            except BrokerError as error:
+                error.is_retriable |= error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                raise
 
-        return self.retrying(look)
+        return self.retrying(look, Deadline(min(AUTO_CREATION_S, self.timeout_s)))
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
         """The partitions of a topic, in order."""

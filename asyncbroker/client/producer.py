@@ -59,7 +59,7 @@ class Producer:
         self._acks = acks
         self._compression = compression
         self._batch_bytes = batch_bytes
-        rows = cluster.topic(topic, allow_auto_topic_creation=True).partitions
+        rows = cluster.topic_or_new(topic).partitions
         self._partition_count = len(rows)
         self._waiting: dict[int, list[Record]] = defaultdict(list)
         self._waiting_bytes: dict[int, int] = defaultdict(int)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
@@ -71,7 +72,7 @@ def connected(bootstrap_servers: str, timeout_s: float) -> Iterator[Cluster]:
 
 def confirm(question: str, *, yes: bool) -> None:
     """Asks a person on a terminal before something is lost; scripts are not asked."""
-    if not yes and click.get_text_stream("stdin").isatty():
+    if not yes and sys.stdin.isatty():
         click.confirm(question, abort=True, err=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], title: s
         and all(row[index] is None or _is_number(row[index]) for row in rows)
         for index in range(len(columns))
     ]
-    if click.get_text_stream("stdout").isatty():
+    if sys.stdout.isatty():
         _print_rich(columns, cells, is_number, title)
     else:
         _print_plain(columns, cells, is_number)
