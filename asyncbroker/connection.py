@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from asyncbroker.context import Address, RequestContext
 from asyncbroker.dispatch import Close, Outcome, Parts, Waiting
-from asyncbroker.output import Output
+from asyncbroker.output import Output, ShortRead
 from asyncbroker.protocol.framing import FrameReader
 
 if TYPE_CHECKING:
@@ -203,6 +203,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_closing = True
         self._queue.clear()
         self._queued_bytes = 0
+        if self._sending is not None:
+            self._output.lose()
         self._transport.close()
 
     def stop(self) -> None:
@@ -216,6 +218,7 @@ class Connection(asyncio.BufferedProtocol):
     def abort(self) -> None:
         """Drops the connection, with whatever the peer has not taken."""
         self._is_closing = True
+        self._output.lose()
         self._transport.abort()
 
     # Requests.
@@ -260,7 +263,11 @@ class Connection(asyncio.BufferedProtocol):
             self._answer = answer
             answer.add_done_callback(self._on_answer)
         elif isinstance(outcome, Parts):
-            rest = self._output.send(outcome.parts)
+            try:
+                rest = self._output.send(outcome.parts)
+            except (OSError, ShortRead) as error:
+                self._fail_sending(error)
+                return
             if rest is not None:
                 self._sending = asyncio.get_running_loop().create_task(rest)
                 self._sending.add_done_callback(self._on_sent)
@@ -295,14 +302,17 @@ class Connection(asyncio.BufferedProtocol):
         if sending.cancelled():
             return
         error = sending.exception()
-        if isinstance(error, ConnectionError):
-            self.abort()
-        elif error is not None:
-            logger.error("sending to %s failed: %s", self, error, exc_info=error)
-            self._owner.metrics.internal_errors += 1
-            self.abort()
-        else:
+        if error is None:
             self._go_on()
+        else:
+            self._fail_sending(error)
+
+    def _fail_sending(self, error: BaseException) -> None:
+        """The peer has half a response, of which the rest cannot be had."""
+        if not isinstance(error, ConnectionError):
+            self._owner.metrics.internal_errors += 1
+            logger.error("sending to %s failed: %s", self, error, exc_info=error)
+        self.abort()
 
     def _take_next_turn(self) -> None:
         self._next_turn = None

@@ -32,20 +32,24 @@ BUFFER_BYTES_HIGH: Final = 256 * 1024
 BUFFER_BYTES_LOW: Final = 0
 
 
-class FilePart(Protocol):
-    """A range of a log file (`asyncbroker.log`): what is sent instead of its bytes."""
+class ReadableFile(Protocol):
+    """What is needed of a log file (`asyncbroker/log/files.py`)."""
 
-    file: Any
-    position: int
-    size: int
+    def pread(self, size: int, position: int) -> bytes: ...
 
-    def read(self) -> bytes | bytearray | memoryview: ...
+    def pread_nowait(self, size: int, position: int) -> bytes | bytearray | None: ...
 
-    def read_nowait(self) -> bytes | bytearray | memoryview | None: ...
-
-    def is_resident(self) -> bool: ...
+    def is_resident(self, position: int, size: int) -> bool: ...
 
     def fileno(self) -> int | None: ...
+
+
+class FilePart(Protocol):
+    """A range of a log file, which stands in a response for its bytes."""
+
+    file: ReadableFile
+    position: int
+    size: int
 
 
 Part = bytes | bytearray | memoryview | SizedPart
@@ -79,21 +83,21 @@ class Output:
         for index, part in enumerate(parts):
             if not _is_range(part):
                 ready.append(part)
-            elif self._can_sendfile(part):
+                continue
+            if self._could_sendfile(part, 0):
                 self._write_parts(ready)
                 ready = []
                 sent = self._sendfile(part, 0)
-                if sent < part.size:
-                    return self._send_rest(parts[index:], sent)
             else:
-                data = part.read_nowait() if part.size <= PIECE_BYTES else None
-                if data is None or self.is_full:
-                    self._write_parts(ready)
-                    return self._send_rest(parts[index:], 0)
-                ready.append(_checked(data, part.size))
-                if part.size > BUFFER_BYTES_HIGH:
-                    self._write_parts(ready)
-                    ready = []
+                data = _read_nowait(part) if part.size <= PIECE_BYTES else None
+                if data is not None and not self.is_full:
+                    ready.append(data)
+                    continue
+                self._write_parts(ready)
+                ready = []
+                sent = 0
+            if sent < part.size:
+                return self._send_rest(parts[index:], sent)
         self._write_parts(ready)
         return None
 
@@ -132,19 +136,19 @@ class Output:
     async def _send_range(self, part: FilePart, start: int) -> None:
         while start < part.size:
             await self._wait_until_emptied()
-            rest = _section(part, start, part.size - start)
-            if self._can_sendfile(rest):
-                start += self._sendfile(part, start)
+            if self._could_sendfile(part, start):
+                start = self._sendfile(part, start)
                 if start == part.size:
                     return
             # The socket has no room left, or the pages are elsewhere. The transport takes a piece,
             # and tells us when it has gone.
-            piece = _section(part, start, min(PIECE_BYTES, part.size - start))
-            data = piece.read_nowait()
+            size = min(PIECE_BYTES, part.size - start)
+            position = part.position + start
+            data = part.file.pread_nowait(size, position)
             if data is None:
-                data = await self._workers.run(piece.read)
-            self._transport.write(_checked(data, piece.size))
-            start += piece.size
+                data = await self._workers.run(part.file.pread, size, position)
+            self._transport.write(_checked(data, size))
+            start += size
 
     async def _wait_until_emptied(self) -> None:
         while self.is_full and not self._is_lost:
@@ -159,22 +163,22 @@ class Output:
         elif parts:
             self._transport.writelines(parts)
 
-    def _can_sendfile(self, part: FilePart) -> bool:
+    def _could_sendfile(self, part: FilePart, start: int) -> bool:
+        size = part.size - start
         return (
             self._socket >= 0
-            and part.size >= SENDFILE_BYTES_MIN
-            and part.fileno() is not None
-            and self._transport.get_write_buffer_size() == 0
-            and part.is_resident()
+            and size >= SENDFILE_BYTES_MIN
+            and part.file.fileno() is not None
+            and part.file.is_resident(part.position + start, size)
         )
 
     def _sendfile(self, part: FilePart, start: int) -> int:
-        """Sends what the socket takes of a range; returns how far it got. The head of a response
-        was written through the transport, which may hold some of it: then nothing is sent."""
-        source = part.fileno()
-        assert source is not None
+        """Sends what the socket takes of a range from `start` on; returns how far it got. That is
+        nowhere while the transport still holds bytes that come before."""
         if self._transport.get_write_buffer_size():
             return start
+        source = part.file.fileno()
+        assert source is not None
         while start < part.size:
             try:
                 count = os.sendfile(self._socket, source, part.position + start, part.size - start)
@@ -208,12 +212,12 @@ def _is_range(part: Any) -> TypeGuard[FilePart]:
     return not isinstance(part, (bytes, bytearray, memoryview))
 
 
-def _section(part: FilePart, start: int, size: int) -> FilePart:
-    section: FilePart = type(part)(part.file, part.position + start, size)  # type: ignore[call-arg]
-    return section
+def _read_nowait(part: FilePart) -> bytes | bytearray | None:
+    data: bytes | bytearray | None = part.file.pread_nowait(part.size, part.position)
+    return None if data is None else _checked(data, part.size)
 
 
-def _checked(data: bytes | bytearray | memoryview, size: int) -> bytes | bytearray | memoryview:
+def _checked(data: bytes | bytearray, size: int) -> bytes | bytearray:
     if len(data) != size:
         raise ShortRead(f"a log file ends {size - len(data)} bytes early")
     return data
