@@ -23,9 +23,9 @@ import kafka.protocol.metadata
 import kafka.protocol.producer  # noqa: F401
 from kafka.protocol.api_message import ApiMessage
 from kio.serial import entity_reader, entity_writer
-from message_strategies import Case
 
 from asyncbroker.protocol.schema import ZERO_UUID, Nested, table_of
+from asyncbroker.protocol.tests.message_strategies import Case
 
 _EPOCH = datetime.datetime.fromtimestamp(0, datetime.timezone.utc)
 _MILLISECOND = datetime.timedelta(milliseconds=1)

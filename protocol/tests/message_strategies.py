@@ -40,7 +40,8 @@ class Case:
         return of_version(self.version)
 
     def messages(self, *, are_short: bool = False) -> st.SearchStrategy[Any]:
-        return messages(self.codec.message_class, self.version, are_short)
+        message_class: type = self.codec.message_class
+        return messages(message_class, self.version, are_short)
 
 
 CASES: Final = [

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from codec_oracles import (
+
+from asyncbroker.protocol import codec as interpreted
+from asyncbroker.protocol.tests.codec_oracles import (
     kafka_python_decode,
     kafka_python_encode,
     kafka_python_plain,
@@ -15,9 +17,7 @@ from codec_oracles import (
     kio_plain,
     plain,
 )
-from message_strategies import CASES, Case, check
-
-from asyncbroker.protocol import codec as interpreted
+from asyncbroker.protocol.tests.message_strategies import CASES, Case, check
 
 # Kafka 4 has dropped these versions, and kio has only what Kafka 4 has.
 UNKNOWN_TO_KIO = {
@@ -35,7 +35,8 @@ def test_codec_loses_nothing_and_equals_construct_kio_and_kafka_python(case: Cas
     def agree(message: Any) -> None:
         data = case.codec.encode(message)
         assert case.codec.decode(data) == message
-        assert b"".join(case.codec.encode_parts(message)) == data
+        parts: list[Any] = case.codec.encode_parts(message)
+        assert b"".join(parts) == data
         equals_construct(case, message, data)
         if kio_class(case) is not None:
             equals_kio(case, message, data)

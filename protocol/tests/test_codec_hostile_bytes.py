@@ -1,7 +1,7 @@
 """Bytes that are not a message of their API and version, or not the one that was sent.
 
-The rule for all of them: ProtocolError, or a message that is no larger than the bytes. Never another
-exception, never memory for what did not come.
+The rule for all of them: ProtocolError, or a message that is no larger than the bytes. Never
+another exception, never memory for what did not come.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 from hypothesis import strategies as st
-from message_strategies import CASES, IS_LONG, Case, check
 
 from asyncbroker.protocol import codec as interpreted
 from asyncbroker.protocol.api import APIS, Api
 from asyncbroker.protocol.codec import Codec
 from asyncbroker.protocol.errors import ProtocolError
+from asyncbroker.protocol.tests.message_strategies import CASES, IS_LONG, Case, check
 
 POSITIONS_MAX = 4000 if IS_LONG else 120
 INTERPRETED_EVERY = 1 if IS_LONG else 16

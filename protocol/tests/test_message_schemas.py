@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from kafka.protocol.schemas import BaseField, load_json
-from message_strategies import CASES, Case
 
 from asyncbroker.protocol.schema import Array, Field, Nested, defaults_of, table_of
+from asyncbroker.protocol.tests.message_strategies import CASES, Case
 
 # Fields that a handler may fill in whatever the version, where Kafka's have to ask for it first.
 IGNORABLE_HERE = {
