@@ -129,12 +129,13 @@ class Codec(Generic[Message]):
 
 def codec_for(message_class: type[Message], version: int, flexible: bool) -> Codec[Message]:
     """The codec of a message class in one version; the same object for the same arguments."""
-    codec: Codec[Message] = _codec_for(message_class, version, flexible)
+    key: Any = message_class  # since mypy does not see that classes are hashable
+    codec: Codec[Message] = _codec_for(key, version, flexible)
     return codec
 
 
 @cache
-def _codec_for(message_class: Any, version: int, flexible: bool) -> Codec[Any]:
+def _codec_for(message_class: type, version: int, flexible: bool) -> Codec[Any]:
     # A function of its own, since `cache` would hide the type parameter of `codec_for`.
     return Codec(message_class, version, flexible)
 
