@@ -22,11 +22,32 @@ if TYPE_CHECKING:
     from asyncbroker.partition import Partition
     from asyncbroker.storage import Storage
 
-# Part of a round: partitions, and who waits for each.
-Stripe = list[tuple["Partition", list["asyncio.Future[None]"]]]
-
 # fsyncs of different files wait for the same disk cache flush when they run at the same time.
 FLUSHES_AT_ONCE: Final = 4
+
+
+class _Waiting:
+    """Who waits for one partition, and the highest end that any of them waits for."""
+
+    __slots__ = ("end_offset", "futures", "partition")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.end_offset = 0
+        self.futures: list[asyncio.Future[None]] = []
+
+    def answer(self, error: BaseException | None) -> None:
+        """Ends the wait of all who have not gone away."""
+        if isinstance(error, OSError):
+            message = f"{self.partition.name} is not durable: {error}"
+            error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
+        for future in self.futures:
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
 
 
 class Commits:
@@ -34,7 +55,7 @@ class Commits:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._gathering: dict[Partition, list[asyncio.Future[None]]] = {}
+        self._gathering: dict[Partition, _Waiting] = {}
         self._flushes_running = 0
         self._is_round_due = False
         self._idle: asyncio.Future[None] | None = None
@@ -47,15 +68,16 @@ class Commits:
         """
         if partition.log.durable_end_offset >= end_offset:
             return None
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiting = self._gathering.get(partition)
         if waiting is None:
-            self._gathering[partition] = [future]
+            waiting = self._gathering[partition] = _Waiting(partition)
             if not self._is_round_due and not self._flushes_running:
                 self._is_round_due = True
                 asyncio.get_running_loop().call_soon(self._start_round)
-        else:
-            waiting.append(future)
+        if end_offset > waiting.end_offset:
+            waiting.end_offset = end_offset
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting.futures.append(future)
         return future
 
     async def close(self) -> None:
@@ -67,39 +89,35 @@ class Commits:
     def _start_round(self) -> None:
         """Takes all that waits and spreads its partitions over a few threads."""
         self._is_round_due = False
-        gathered, self._gathering = list(self._gathering.items()), {}
-        if (error := self._storage.error) is not None:
-            for partition, waiting in gathered:
-                for future in waiting:
-                    if not future.done():
-                        future.set_exception(_not_durable(partition, error))
-            self._end_round()
-            return
-        stripes = [gathered[first::FLUSHES_AT_ONCE] for first in range(FLUSHES_AT_ONCE)]
-        self._flushes_running = len(gathered[:FLUSHES_AT_ONCE])
-        for stripe in stripes[: self._flushes_running]:
-            for partition, _ in stripe:
-                partition.enter()
-            flushed = self._storage.workers.run(_flush, [partition for partition, _ in stripe])
+        gathered = self._gathering
+        self._gathering = {}
+        dirty: list[_Waiting] = []
+        for waiting in gathered.values():
+            # An fsync of the last round may have begun late enough to cover it.
+            if waiting.partition.log.durable_end_offset >= waiting.end_offset:
+                waiting.answer(None)
+            elif self._storage.error is not None:
+                waiting.answer(self._storage.error)
+            else:
+                waiting.partition.enter()
+                dirty.append(waiting)
+        self._flushes_running = min(len(dirty), FLUSHES_AT_ONCE)
+        for first in range(self._flushes_running):
+            stripe = dirty[first::FLUSHES_AT_ONCE]
+            flushed = self._storage.workers.run(_flush, stripe)
             flushed.add_done_callback(functools.partial(self._flushed, stripe))
+        if not dirty:
+            self._end_round()
 
-    def _flushed(self, stripe: Stripe, done: asyncio.Future[list[OSError | None]]) -> None:
+    def _flushed(self, stripe: list[_Waiting], done: asyncio.Future[list[OSError | None]]) -> None:
         """Answers those who waited for one thread's partitions; the last thread ends the round."""
         bug = done.exception()
         errors = done.result() if bug is None else [bug] * len(stripe)
-        for (partition, waiting), error in zip(stripe, errors, strict=True):
-            partition.leave()
+        for waiting, error in zip(stripe, errors, strict=True):
+            waiting.partition.leave()
             if isinstance(error, OSError):
                 self._storage.fail(error)
-            for future in waiting:
-                if future.done():
-                    continue
-                if error is None:
-                    future.set_result(None)
-                elif isinstance(error, OSError):
-                    future.set_exception(_not_durable(partition, error))
-                else:
-                    future.set_exception(error)
+            waiting.answer(error)
         self._flushes_running -= 1
         if not self._flushes_running:
             self._end_round()
@@ -112,18 +130,14 @@ class Commits:
             self._idle.set_result(None)
 
 
-def _flush(partitions: list[Partition]) -> list[OSError | None]:
+def _flush(stripe: list[_Waiting]) -> list[OSError | None]:
     """In a thread: the fsyncs of one stripe, each with an outcome of its own."""
     errors: list[OSError | None] = []
-    for partition in partitions:
+    for waiting in stripe:
         try:
-            partition.log.flush()
+            waiting.partition.log.flush()
         except OSError as error:
             errors.append(error)
         else:
             errors.append(None)
     return errors
-
-
-def _not_durable(partition: Partition, error: OSError) -> KafkaError:
-    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.name} is not durable: {error}")

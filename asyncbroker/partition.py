@@ -31,7 +31,8 @@ from asyncbroker.storage import PASSING_ERRORS, Storage
 
 if TYPE_CHECKING:
     from asyncbroker.fetch_waits import FetchWaiter
-    from asyncbroker.log.partition_log import Appended, FileRange, PartitionLog
+    from asyncbroker.log.file_range import FileRange
+    from asyncbroker.log.partition_log import Appended, PartitionLog
     from asyncbroker.protocol.records import BatchHeader
 
 logger = logging.getLogger(__name__)
@@ -225,7 +226,7 @@ class Partition:
             return
         self._is_writing_back = True
         self._unwritten_bytes = 0
-        self.run(self.log.write_back).add_done_callback(self._written_back)
+        self.run(self.log.start_writeback).add_done_callback(self._written_back)
 
     def _written_back(self, done: asyncio.Future[None]) -> None:
         self._is_writing_back = False
@@ -244,7 +245,7 @@ class Partition:
 
     # ---- reading
 
-    def locate(self, offset: int, bytes_max: int, *, always_one: bool) -> FileRange | None:
+    def locate(self, offset: int, bytes_max: int, *, always_one: bool = True) -> FileRange | None:
         """Where the batches from `offset` on lie, below the high watermark; None at the end.
 
         Raises KafkaError: OFFSET_OUT_OF_RANGE, or what keeps the partition from being read. Raises
@@ -263,7 +264,7 @@ class Partition:
             raise self.read_failed(error) from error
 
     async def locate_on_disk(
-        self, offset: int, bytes_max: int, *, always_one: bool
+        self, offset: int, bytes_max: int, *, always_one: bool = True
     ) -> FileRange | None:
         """As `locate`, in a worker thread."""
         self.check_readable()

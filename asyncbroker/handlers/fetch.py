@@ -33,7 +33,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncbroker.fetch_sessions import TOPIC_IDS_VERSION
-from asyncbroker.log.errors import WouldBlock
+from asyncbroker.log.errors import CorruptLog, WouldBlock
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from asyncbroker.broker import Broker
     from asyncbroker.context import RequestContext
     from asyncbroker.fetch_sessions import FetchContext, FetchedPartition
-    from asyncbroker.log.partition_log import FileRange
+    from asyncbroker.log.file_range import FileRange
     from asyncbroker.partition import Partition
 
 READ_COMMITTED: Final = 1
@@ -282,7 +282,7 @@ class _Fetch:
                     self._take(look, await partition.run(located.read))
                 elif not located.is_resident():
                     await partition.run(_warm, located)
-            except OSError as error:
+            except (OSError, CorruptLog) as error:
                 self._fail(look, partition.read_failed(error))
 
     def _take(self, look: _Look, records: bytes | bytearray) -> None:

@@ -31,6 +31,7 @@ from collections import Counter
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
+from asyncbroker.log.errors import CorruptLog
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -43,7 +44,7 @@ from asyncbroker.protocol.messages.list_offsets import (
 if TYPE_CHECKING:
     from asyncbroker.broker import Broker
     from asyncbroker.context import RequestContext
-    from asyncbroker.log.partition_log import TimestampOffset
+    from asyncbroker.log.time_search import TimestampOffset
     from asyncbroker.partition import Partition
 
 READ_COMMITTED: Final = 1
@@ -142,7 +143,7 @@ async def _finish(response: ListOffsetsResponse, searches: list[Search]) -> List
     for result, partition, search in searches:
         try:
             found = search.result()
-        except OSError as error:
+        except (OSError, CorruptLog) as error:
             result.error_code = partition.read_failed(error).code
             continue
         if found is not None:

@@ -139,7 +139,7 @@ def _append(
         if error.code is ErrorCode.INVALID_TIMESTAMP:
             return _Unfinished(outcome, partition, records, header, error=error)
         raise
-    if appended.__class__ is Appended:
+    if isinstance(appended, Appended):
         return appended
     return _Unfinished(outcome, partition, records, header, appending=appended)
 
@@ -206,7 +206,7 @@ async def _appended(broker: Broker, item: _Unfinished) -> Appended:
         if item.appending is not None:
             return await item.appending
         assert item.rules is not None
-        conformed = await partition.run(conform, item.records, header, item.rules)
+        conformed = await broker.workers.run(conform, item.records, header, item.rules)
         appended = partition.append(*conformed)
         return appended if isinstance(appended, Appended) else await appended
     except KafkaError as error:
@@ -214,7 +214,7 @@ async def _appended(broker: Broker, item: _Unfinished) -> Appended:
             raise
         config = partition.log.config
         now_ms = broker.clock.wall_ms()
-        record_errors = await partition.run(
+        record_errors = await broker.workers.run(
             timestamp_errors,
             item.records,
             header,
