@@ -1,0 +1,102 @@
+"""How far a log is durable, and how it becomes so.
+
+`sync` may run in one worker while the log is appended to: what is published when it begins is
+durable when it returns. A failed fsync is final. The system may drop the pages that it could not
+write and mark them clean, so that a second fsync would say all is well (PostgreSQL's fsyncgate of
+2018): nothing is claimed, synced or appended any more, until a restart reads what is really there.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+
+from asyncbroker.log.files import Files
+from asyncbroker.log.segment import Segment
+
+
+class Durability:
+    """The durable end of one log. Hold `lock` while using `sync`, or writing the log's other
+    files; whoever appends only calls `names_changed`, and reads `failure` and `end_offset`."""
+
+    __slots__ = (
+        "_directory",
+        "_files",
+        "_is_parent_synced",
+        "_names_changed_count",
+        "_names_synced_count",
+        "_written_back",
+        "end_offset",
+        "failure",
+        "lock",
+    )
+
+    def __init__(self, files: Files, directory: str, *, is_new: bool, end_offset: int) -> None:
+        """`end_offset` is what is durable already."""
+        self._files = files
+        self._directory = directory
+        self.end_offset = end_offset
+        self.failure: OSError | None = None
+        self.lock = threading.Lock()
+        # Two counts, so that a name which comes while the directory is synced is not forgotten.
+        self._names_changed_count = 1
+        self._names_synced_count = 0
+        self._is_parent_synced = not is_new
+        self._written_back: tuple[Segment, int] | None = None
+
+    def names_changed(self) -> None:
+        """There is a new file in the directory."""
+        self._names_changed_count += 1
+
+    def fail_if_failed(self) -> None:
+        if self.failure is not None:
+            raise OSError(self.failure.errno, f"{self._directory} is offline: {self.failure}")
+
+    def sync(self, end_offset: int, segments: Sequence[Segment]) -> None:
+        """Makes the log durable up to `end_offset`, which the caller read before the segments."""
+        self.fail_if_failed()
+        changed_count = self._names_changed_count
+        try:
+            for segment in self.dirty(segments):
+                size = segment.size
+                segment.open_file().datasync()
+                segment.flushed_size = size
+            if changed_count != self._names_synced_count:
+                self._files.sync_directory(self._directory)
+                if not self._is_parent_synced:
+                    self._files.sync_directory(os.path.dirname(self._directory))
+        except OSError as error:
+            self.failure = error
+            raise
+        self._names_synced_count = changed_count
+        self._is_parent_synced = True
+        self.end_offset = end_offset
+
+    def dirty(self, segments: Sequence[Segment]) -> list[Segment]:
+        """The segments with bytes that are not durable; oldest first, so that what is durable is
+        always a beginning of the log."""
+        dirty: list[Segment] = []
+        for segment in reversed(segments):
+            if segment.is_dirty:
+                dirty.append(segment)
+            if segment.base_offset <= self.end_offset:
+                break
+        return dirty[::-1]
+
+    def start_writeback(self, segments: Sequence[Segment]) -> None:
+        """Asks the system to begin writing what came since the last call, so that dirty pages do
+        not pile up until it throttles whoever writes next. It may block itself."""
+        last_segment, last_size = self._written_back or (None, 0)
+        for segment in self.dirty(segments):
+            begin = last_size if segment is last_segment else segment.flushed_size
+            size = segment.size
+            if size > begin:
+                segment.open_file().start_writeback(begin, size - begin)
+            self._written_back = (segment, size)
+
+    def bytes_since_writeback(self, segment: Segment) -> int:
+        """How much of the newest segment nobody has asked the system to write."""
+        last_segment, last_size = self._written_back or (None, 0)
+        begin = last_size if segment is last_segment else 0
+        return segment.size - max(begin, segment.flushed_size)

@@ -1,0 +1,99 @@
+"""Whole batches of one segment, as a place in a file: what a Fetch response carries."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from asyncbroker.log.errors import CorruptLog
+from asyncbroker.log.files import File
+from asyncbroker.log.index import RecentBatches
+from asyncbroker.log.segment import Segment
+
+
+class FileRange:
+    """`size` bytes of `file` from `position` on. It keeps the file open as long as it lives; the
+    bytes stay what they are even when the segment is deleted meanwhile."""
+
+    __slots__ = ("file", "position", "size")
+
+    def __init__(self, file: File, position: int, size: int) -> None:
+        self.file = file
+        self.position = position
+        self.size = size
+
+    def read(self) -> bytes:
+        """The bytes; may wait for the disk."""
+        data = self.file.pread(self.size, self.position)
+        if len(data) < self.size:
+            raise CorruptLog(self.file.path, "the file is shorter than it was", self.position)
+        return data
+
+    def read_nowait(self) -> bytes | bytearray | None:
+        """The bytes if they are in memory, else None."""
+        return self.file.pread_nowait(self.size, self.position)
+
+    def is_resident(self) -> bool:
+        """Whether `sendfile` from here would surely not wait for the disk."""
+        return self.file.is_resident(self.position, self.size)
+
+    def fileno(self) -> int | None:
+        """The descriptor, while this range is held; None if the file has none."""
+        return self.file.fileno()
+
+    def __repr__(self) -> str:
+        return f"FileRange({self.file.path!r}, {self.position}, {self.size})"
+
+
+def range_in_recent(
+    segment: Segment,
+    recent: RecentBatches,
+    limit: int,
+    offset: int,
+    bytes_max: int,
+    *,
+    end_offset: int | None,
+    always_one: bool,
+) -> FileRange | None:
+    """As `range_in_segment`, of the newest batches, and without asking a file; None for an offset
+    before them. They have no gaps; the appender may already have added some beyond `limit`."""
+    offsets, positions = recent.columns
+    if not len(offsets) or offset < offsets[0]:
+        return None
+    at = bisect_right(offsets, offset) - 1
+    start = positions[at]
+    if end_offset is not None:
+        limit = positions[bisect_right(offsets, end_offset) - 1]
+    stop = limit
+    if limit - start > bytes_max:
+        stop = positions[bisect_right(positions, start + bytes_max, at, len(offsets)) - 1]
+        if stop == start and always_one:
+            stop = positions[at + 1] if at + 1 < len(offsets) else limit
+    stop = min(stop, limit)
+    return FileRange(segment.open_file(), start, stop - start)
+
+
+def range_in_segment(
+    segment: Segment,
+    limit: int,
+    offset: int,
+    bytes_max: int,
+    *,
+    end_offset: int | None,
+    always_one: bool,
+    may_block: bool,
+) -> FileRange | None:
+    """The batches from the one that contains `offset`, or comes next, on; below the position
+    `limit` and, if given, below `end_offset`; at most `bytes_max` bytes. None if there is no such
+    batch; an empty range if the first one is too large and `always_one` is not asked for."""
+    start = segment.position_of(offset, limit, may_block=may_block)
+    if start is None:
+        return None
+    stop = limit
+    if limit - start > bytes_max:
+        stop = segment.end_of_batches(start, start + bytes_max, limit, may_block=may_block)
+        if stop == start and always_one:
+            stop = start + segment.batch_size_at(start, may_block=may_block)
+    if end_offset is not None:
+        end = segment.position_of(end_offset, stop, may_block=may_block)
+        stop = stop if end is None else end
+    return FileRange(segment.open_file(), start, stop - start)

@@ -1,0 +1,407 @@
+"""A data directory: whose it is, whether it was left in order, and the partitions in it.
+
+    .lock                               held while a broker uses the directory
+    .asyncbroker_format                 version of the directory's layout; a newer one is refused
+    meta.properties                     cluster id, node id, directory id
+    .kafka_cleanshutdown                there only between a clean stop and the next start
+    recovery-point-offset-checkpoint    up to where each partition is durable
+    log-start-offset-checkpoint         where each partition begins
+    <topic>-<partition>/                one directory a partition
+    <topic>-<partition>.<uuid>-delete/  a partition that is being removed
+    <topic>-<partition>.<uuid>-stray/   one that was in the way of a new one of the same name
+
+All methods block and are for worker threads; `checkpoint` may run beside the others. Topics and
+their ids are known elsewhere (the metadata store); here are only directories.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from asyncbroker.log.checkpoints import (
+    CLEAN_SHUTDOWN,
+    LOG_STARTS,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+    CorruptCheckpoint,
+    TopicPartition,
+    decode_offsets,
+    decode_partition_metadata,
+    decode_properties,
+    encode_clean_shutdown,
+    encode_offsets,
+    encode_properties,
+    encode_uuid,
+)
+from asyncbroker.log.config import LogConfig
+from asyncbroker.log.errors import DirectoryRefused
+from asyncbroker.log.files import Files, Lock
+from asyncbroker.log.open_segments import OpenSegments
+from asyncbroker.log.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+LOCK: Final = ".lock"
+FORMAT: Final = ".asyncbroker_format"
+FORMAT_VERSION: Final = 1
+DELETED_SUFFIX: Final = "-delete"
+STRAY_SUFFIX: Final = "-stray"
+
+_NAME_BYTES_MAX: Final = 255
+_PARTITION_NAME: Final = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]+)")
+# Apache Kafka's own metadata, in a directory that was its.
+_FOREIGN_TOPICS: Final = frozenset({"__cluster_metadata"})
+
+Decoded = TypeVar("Decoded")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPartition:
+    """A partition's directory; `topic_id` is None where its file is missing or damaged."""
+
+    topic: str
+    partition: int
+    topic_id: bytes | None
+
+
+class LogDirectory:
+    """One data directory, in use by one broker. Open it with `open`."""
+
+    def __init__(self, files: Files, path: str, lock: Lock, open_segments: OpenSegments) -> None:
+        self._files = files
+        self._lock = lock
+        self._open_segments = open_segments
+        self.path = path
+        self.was_clean = False
+        self.properties: dict[str, str] = {}
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        # What the checkpoints say, or will say when they are written next.
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._log_starts: dict[TopicPartition, int] = {}
+        self._written: dict[str, dict[TopicPartition, int]] = {}
+        # Several workers may be in here.
+        self._mutex = threading.Lock()
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        path: str,
+        *,
+        cluster_id: str | None = None,
+        node_id: int | None = None,
+        open_files_max: int | None = None,
+    ) -> LogDirectory:
+        """Takes the directory, making it if needed, and removes what was left half deleted.
+
+        `cluster_id` and `node_id` are compared with what the directory says, and written to a new
+        one. `was_clean` tells whether it was left in order; from here on it counts as not. Raises
+        DirectoryRefused.
+        """
+        files.make_directory(path)
+        try:
+            lock = files.lock(f"{path}/{LOCK}")
+        except BlockingIOError as error:
+            raise DirectoryRefused(f"{path} is in use by another broker") from error
+        open_segments = OpenSegments(files_max=open_files_max or _open_files_max())
+        directory = cls(files, path, lock, open_segments)
+        try:
+            directory._take_over(cluster_id, node_id)
+        except BaseException:
+            lock.release()
+            raise
+        return directory
+
+    def _take_over(self, cluster_id: str | None, node_id: int | None) -> None:
+        names = self._files.list_files(self.path)
+        self._check_format(names)
+        self._check_owner(names, cluster_id, node_id)
+        self._recovery_points = self._read_offsets(RECOVERY_POINTS, names)
+        self._log_starts = self._read_offsets(LOG_STARTS, names)
+        for name in self._files.list_directories(self.path):
+            if name.endswith(DELETED_SUFFIX):
+                self._files.remove_tree(f"{self.path}/{name}")
+        self.was_clean = CLEAN_SHUTDOWN in names or not self.partitions()
+        self._files.remove(f"{self.path}/{CLEAN_SHUTDOWN}")
+        # Before the first append: a crash from now on must be seen as one.
+        self._files.sync_directory(self.path)
+
+    # ---- who and what
+
+    @property
+    def cluster_id(self) -> str | None:
+        return self.properties.get("cluster.id")
+
+    @property
+    def node_id(self) -> int | None:
+        node_id = self.properties.get("node.id", self.properties.get("broker.id", ""))
+        return int(node_id) if node_id.isdigit() else None
+
+    @property
+    def directory_id(self) -> str | None:
+        return self.properties.get("directory.id")
+
+    def partitions(self) -> list[FoundPartition]:
+        """The partitions whose directories are here, in order of name."""
+        found: list[FoundPartition] = []
+        for name in self._files.list_directories(self.path):
+            match = _PARTITION_NAME.fullmatch(name)
+            if match is not None and match[1] not in _FOREIGN_TOPICS:
+                found.append(FoundPartition(match[1], int(match[2]), self._topic_id(name)))
+        return found
+
+    # ---- partitions
+
+    def open_partition(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        topic_id: bytes,
+        config: LogConfig,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> PartitionLog:
+        """Opens a partition, or makes it if its directory is not there. See `PartitionLog.open`."""
+        key = (topic, partition)
+        log = PartitionLog.open(
+            self._files,
+            self._path_of(topic, partition),
+            topic_id=topic_id,
+            config=config,
+            leader_epoch=leader_epoch,
+            is_clean=self.was_clean,
+            recovery_point=self._recovery_points.get(key, 0),
+            log_start_offset=self._log_starts.get(key, 0),
+            now_ms=now_ms,
+            open_segments=self._open_segments,
+        )
+        with self._mutex:
+            self.logs[key] = log
+        return log
+
+    def create_partition(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        topic_id: bytes,
+        config: LogConfig,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> PartitionLog:
+        """Makes a new, empty partition. A directory that is in its place is put aside, not removed:
+        somebody may have copied it there. Nothing is synced before the first `flush`."""
+        path = self._path_of(topic, partition)
+        with self._mutex:
+            self._forget_offsets((topic, partition))
+            if self._files.exists(path):
+                stray = self._aside(topic, partition, STRAY_SUFFIX)
+                self._files.rename(path, stray)
+                logger.warning("%s was in the way of a new partition: it is %s now", path, stray)
+        return self.open_partition(
+            topic,
+            partition,
+            topic_id=topic_id,
+            config=config,
+            leader_epoch=leader_epoch,
+            now_ms=now_ms,
+        )
+
+    def delete_partition(self, topic: str, partition: int) -> str:
+        """Closes a partition for good and takes its name away, durably; gives the path whose
+        contents `remove_deleted` removes, or the next start. Readers keep what they hold."""
+        key = (topic, partition)
+        doomed = self._aside(topic, partition, DELETED_SUFFIX)
+        with self._mutex:
+            log = self.logs.pop(key, None)
+            self._recovery_points.pop(key, None)
+            self._log_starts.pop(key, None)
+        if log is not None:
+            log.close(clean=False)
+        path = self._path_of(topic, partition)
+        if self._files.exists(path):
+            self._files.rename(path, doomed)
+            self._files.sync_directory(self.path)
+        return doomed
+
+    def remove_deleted(self, path: str) -> None:
+        """Removes what `delete_partition` left; takes as long as the file system needs."""
+        self._files.remove_tree(path)
+
+    def lower_recovery_point(self, topic: str, partition: int, offset: int) -> None:
+        """Takes back, durably, the promise beyond `offset`: before a log is truncated to it."""
+        key = (topic, partition)
+        with self._mutex:
+            if self._recovery_points.get(key, 0) > offset:
+                self._recovery_points[key] = offset
+                self._write(RECOVERY_POINTS, self._recovery_points)
+
+    # ---- durability
+
+    def checkpoint(self) -> None:
+        """Records how far every partition is durable and where it begins. A partition whose disk
+        fails stays at what was recorded of it; OSError if the records cannot be written."""
+        with self._mutex:
+            logs = dict(self.logs)
+        points: dict[TopicPartition, int] = {}
+        for key, log in logs.items():
+            try:
+                points[key] = log.checkpoint()
+            except OSError as error:
+                if self.logs.get(key) is log:  # it was not deleted meanwhile
+                    logger.error("no checkpoint of %s-%d: %s", *key, error)
+        with self._mutex:
+            for key, point in points.items():
+                if self.logs.get(key) is logs[key]:
+                    self._recovery_points[key] = point
+                    self._log_starts[key] = logs[key].log_start_offset
+            self._write(RECOVERY_POINTS, self._recovery_points)
+            self._write(LOG_STARTS, {key: at for key, at in self._log_starts.items() if at > 0})
+
+    def close(self, *, clean: bool = True) -> None:
+        """Closes all partitions and gives the directory back; in order, if `clean` and if every
+        partition can be. Otherwise raises the first OSError, with the directory closed all the
+        same: the next start recovers."""
+        first_error: OSError | None = None
+        try:
+            for (topic, partition), log in self.logs.items():
+                try:
+                    log.close(clean=clean)
+                except OSError as error:
+                    logger.error("%s-%d could not be closed in order: %s", topic, partition, error)
+                    first_error = first_error or error
+                else:
+                    self._recovery_points[topic, partition] = log.durable_end_offset
+                    self._log_starts[topic, partition] = log.log_start_offset
+            if clean and first_error is None:
+                self._write(RECOVERY_POINTS, self._recovery_points)
+                self._write(LOG_STARTS, {key: at for key, at in self._log_starts.items() if at > 0})
+                self._files.write_atomically(
+                    f"{self.path}/{CLEAN_SHUTDOWN}", encode_clean_shutdown()
+                )
+        finally:
+            self.logs = {}
+            self._lock.release()
+        if first_error is not None:
+            raise first_error
+
+    # ---- helpers
+
+    def _check_format(self, names: dict[str, int]) -> None:
+        path = f"{self.path}/{FORMAT}"
+        if FORMAT not in names:
+            self._files.write_atomically(path, f"version: {FORMAT_VERSION}\n".encode())
+            return
+        text = self._files.read_whole(path).decode("utf-8", "replace").strip()
+        version = text.removeprefix("version: ")
+        if not version.isdigit():
+            raise DirectoryRefused(f"{path} reads {text!r}, not a version")
+        if int(version) > FORMAT_VERSION:
+            raise DirectoryRefused(
+                f"{self.path} was written by a newer asyncbroker (format {version}, this one knows "
+                f"{FORMAT_VERSION})"
+            )
+
+    def _check_owner(
+        self, names: dict[str, int], cluster_id: str | None, node_id: int | None
+    ) -> None:
+        self.properties = self._read(META_PROPERTIES, names, decode_properties) or {}
+        if self.properties:
+            for what, mine, theirs in (
+                ("cluster", cluster_id, self.cluster_id),
+                ("node", node_id, self.node_id),
+            ):
+                if None not in (mine, theirs) and mine != theirs:
+                    raise DirectoryRefused(
+                        f"{self.path} belongs to {what} {theirs}; this broker's is {mine}"
+                    )
+        elif cluster_id is not None:
+            self.properties = {
+                "version": "1",
+                "cluster.id": cluster_id,
+                "node.id": str(0 if node_id is None else node_id),
+                "directory.id": _random_id(),
+            }
+            self._files.write_atomically(
+                f"{self.path}/{META_PROPERTIES}", encode_properties(self.properties)
+            )
+
+    def _read_offsets(self, name: str, names: dict[str, int]) -> dict[TopicPartition, int]:
+        offsets = self._read(name, names, decode_offsets)
+        if offsets is not None or name not in names:
+            self._written[name] = dict(offsets or {})
+        return offsets or {}
+
+    def _read(
+        self, name: str, names: dict[str, int], decode: Callable[[bytes], Decoded]
+    ) -> Decoded | None:
+        """A small file, or None if it is not there or damaged: then recovery reads all there is,
+        and deleted records may be seen again."""
+        if name not in names:
+            return None
+        path = f"{self.path}/{name}"
+        try:
+            return decode(self._files.read_whole(path))
+        except CorruptCheckpoint as damage:
+            logger.error("%s is damaged and is not used: %s", path, damage)
+            return None
+
+    def _write(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+        """Writes a checkpoint if it says anything new."""
+        if offsets != self._written.get(name):
+            self._files.write_atomically(f"{self.path}/{name}", encode_offsets(offsets))
+            self._written[name] = dict(offsets)
+
+    def _forget_offsets(self, key: TopicPartition) -> None:
+        """Makes sure, on disk too, that a new partition is not taken for an older namesake."""
+        for name, offsets in (
+            (RECOVERY_POINTS, self._recovery_points),
+            (LOG_STARTS, self._log_starts),
+        ):
+            offsets.pop(key, None)
+            written = self._written.get(name)
+            if written is None or key in written:
+                self._write(name, {held: at for held, at in offsets.items() if at > 0})
+
+    def _topic_id(self, name: str) -> bytes | None:
+        path = f"{self.path}/{name}/{PARTITION_METADATA}"
+        if not self._files.exists(path):
+            return None
+        try:
+            return decode_partition_metadata(self._files.read_whole(path))
+        except CorruptCheckpoint as damage:
+            logger.warning("%s: %s", path, damage)
+            return None
+
+    def _path_of(self, topic: str, partition: int) -> str:
+        return f"{self.path}/{topic}-{partition}"
+
+    def _aside(self, topic: str, partition: int, suffix: str) -> str:
+        """A path for a partition that gives up its name; file systems limit the length."""
+        ending = f"-{partition}.{os.urandom(16).hex()}{suffix}"
+        return f"{self.path}/{topic[: _NAME_BYTES_MAX - len(ending)]}{ending}"
+
+
+def _random_id() -> str:
+    """A Kafka uuid; not one that begins with a dash, which command lines take for an option."""
+    while (text := encode_uuid(os.urandom(16))).startswith("-"):
+        pass
+    return text
+
+
+def _open_files_max() -> int:
+    """Half of what the process may open: the rest is for connections."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 512
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 20 if soft == resource.RLIM_INFINITY else max(64, soft // 2)

@@ -1,0 +1,66 @@
+"""Bounds what the segments of all logs keep open: descriptors, and indexes read into memory."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from asyncbroker.log.index import SparseIndex
+    from asyncbroker.log.segment import Segment
+
+
+class OpenSegments:
+    """Who has a file or a cached index open; the ones used longest ago are closed, roughly.
+
+    A clock: whoever was used since the last round gets another one. A segment with bytes that are
+    not durable keeps its descriptor, because the system reports a failed write to descriptors that
+    were open at the time; so many dirty segments can exceed the bound. Closing means dropping the
+    reference: a reader that holds the file goes on with it.
+    """
+
+    def __init__(self, files_max: int = 512, index_bytes_max: int = 64 << 20) -> None:
+        self._files_max = files_max
+        self._index_bytes_max = index_bytes_max
+        self._open: deque[Segment] = deque()
+        self._loaded: deque[SparseIndex] = deque()
+        self._lock = threading.Lock()
+        # Building an index anew reads a whole segment: one at a time.
+        self.rebuild_lock = threading.Lock()
+
+    def opened(self, segment: Segment) -> None:
+        """A segment opened its file: closes others if there are too many."""
+        with self._lock:
+            self._open.append(segment)
+            for _ in range(2 * len(self._open)):
+                if len(self._open) <= self._files_max:
+                    return
+                oldest = self._open.popleft()
+                if oldest.is_dirty or oldest.is_recently_used:
+                    oldest.is_recently_used = False
+                    self._open.append(oldest)
+                else:
+                    oldest.file = None
+
+    def loaded(self, index: SparseIndex) -> None:
+        """An index was read: drops those read longest ago if they are too much."""
+        with self._lock:
+            if index not in self._loaded:
+                self._loaded.append(index)
+            total = sum(held.cached_bytes for held in self._loaded)
+            while total > self._index_bytes_max and len(self._loaded) > 1:
+                oldest = self._loaded.popleft()
+                total -= oldest.cached_bytes
+                oldest.drop_cache()
+
+    def closed(self, segment: Segment) -> None:
+        """The segment is not used any more."""
+        with self._lock:
+            if segment in self._open:
+                self._open.remove(segment)
+            segment.file = None
+            for index in (segment.offset_index, segment.time_index):
+                if index in self._loaded:
+                    self._loaded.remove(index)
+                index.drop_cache()

@@ -1,0 +1,533 @@
+"""The log of one partition: segments, and what they contain by offset, by time and by producer.
+
+Appending. One thread at a time appends (the event loop, or the partition's worker); others may read
+meanwhile and one may flush. An append checks the batch against the topic's settings and the
+producer's history, writes offset and leader epoch into it, writes it to the newest segment with one
+call and only then publishes the new end: as one tuple, so that a reader in another thread sees an
+offset and the position that belongs to it, never a half of each.
+
+Reading. `locate` finds whole batches and gives their place in a file, not their bytes, so that they
+can be sent from the page cache without passing through here. The positions of the newest batches
+are in memory; older ones are found by the index.
+
+Durability. `flush` makes durable what is there when it begins; `durability.py` says how, and what a
+failed fsync means. Indexes, producer snapshots and leader epochs are written by `checkpoint`; from
+the recovery point that it returns, recovery can rebuild what is newer.
+
+Not known here: requests, waiting, high watermarks, other partitions.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from bisect import bisect_right
+from typing import Final, NamedTuple
+
+from asyncbroker.log.append_checks import (
+    check_size,
+    check_timestamps,
+    is_index_full,
+    is_roll_due,
+    roll_limits,
+)
+from asyncbroker.log.checkpoints import (
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    CorruptCheckpoint,
+    decode_partition_metadata,
+    encode_epochs,
+    encode_partition_metadata,
+)
+from asyncbroker.log.config import INT64_MAX, LogConfig
+from asyncbroker.log.durability import Durability
+from asyncbroker.log.errors import CorruptLog
+from asyncbroker.log.file_range import FileRange, range_in_recent, range_in_segment
+from asyncbroker.log.files import File, Files
+from asyncbroker.log.index import RecentBatches
+from asyncbroker.log.open_segments import OpenSegments
+from asyncbroker.log.recovery import RecoveredLog, Recovery, cut_segments, remove_segment
+from asyncbroker.log.segment import RELATIVE_OFFSET_MAX, Segment
+from asyncbroker.log.time_search import TimestampOffset, first_at_or_after, first_of_largest
+from asyncbroker.protocol.batches import (
+    LOG_APPEND_TIME_BIT,
+    NO_TIMESTAMP,
+    BatchHeader,
+    stamp,
+    stamp_log_append_time,
+)
+from asyncbroker.protocol.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger(__name__)
+
+# After this much a checkpoint also writes indexes and snapshots: so much, roughly, is read again by
+# recovery to rebuild what is newer.
+CHECKPOINT_BYTES: Final = 16 << 20
+SNAPSHOT_BYTES: Final = 64 << 20
+
+
+class Appended(NamedTuple):
+    """Where a batch is in the log. `log_append_time_ms` is -1 if the records keep their times."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    is_duplicate: bool
+
+
+class PartitionLog:
+    """See the head of this file. Open it with `open`, in a worker thread."""
+
+    __slots__ = (
+        "_checkpointed_size",
+        "_durability",
+        "_end",
+        "_files",
+        "_open_segments",
+        "_roll_size",
+        "_roll_timestamp",
+        "_segments",
+        "_snapshot_position",
+        "_snapshots",
+        "config",
+        "directory",
+        "end_offset",
+        "epochs",
+        "leader_epoch",
+        "log_start_offset",
+        "producers",
+        "size",
+        "topic_id",
+    )
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        directory: str,
+        *,
+        topic_id: bytes,
+        config: LogConfig,
+        leader_epoch: int,
+        is_clean: bool,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        now_ms: int,
+        open_segments: OpenSegments | None = None,
+    ) -> PartitionLog:
+        """Opens the partition in `directory`, or makes it. Blocking.
+
+        `is_clean`: the directory was closed and nobody wrote to it since. `recovery_point`: up to
+        which offset the log is known to be durable. Raises CorruptLog if what is durable cannot be
+        read, or belongs to another topic; OSError for the disk.
+        """
+        is_new = not files.exists(directory)
+        if is_new:
+            files.make_directory(directory)
+        _check_topic_id(files, directory, topic_id)
+        open_segments = open_segments or OpenSegments()
+        recovery = Recovery(files, directory, config, open_segments, now_ms, recovery_point)
+        found = recovery.run(is_clean=is_clean, log_start_offset=log_start_offset)
+        found.epochs.assign(leader_epoch, found.end_offset)
+        durability = Durability(
+            files, directory, is_new=is_new, end_offset=found.durable_end_offset
+        )
+        return cls(files, directory, topic_id, config, open_segments, durability, found)
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        topic_id: bytes,
+        config: LogConfig,
+        open_segments: OpenSegments,
+        durability: Durability,
+        found: RecoveredLog,
+    ) -> None:
+        self._files = files
+        self._open_segments = open_segments
+        self.directory = directory
+        self.topic_id = topic_id
+        self.config = config
+        self._durability = durability
+        self._take(found)
+
+    def _take(self, found: RecoveredLog) -> None:
+        """Makes what recovery found the state of the log."""
+        # Replaced, never changed: readers in other threads iterate over it.
+        self._segments = found.segments
+        active = found.segments[-1]
+        self.log_start_offset = found.log_start_offset
+        self.end_offset = found.end_offset
+        self.size = sum(segment.size for segment in found.segments)
+        # End offset, newest segment, its size and its newest batches, as readers may use them.
+        self._end = (found.end_offset, active, active.size, RecentBatches())
+        self.epochs = found.epochs
+        self.leader_epoch = found.epochs.latest
+        self.producers = found.producers
+        self._snapshots = found.snapshots
+        self._snapshot_position = 0
+        self._checkpointed_size = self.size
+        self._roll_size, self._roll_timestamp = roll_limits(active, self.config)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it every transaction is decided."""
+        undecided = self.producers.first_undecided_offset
+        return self.end_offset if undecided is None else undecided
+
+    @property
+    def failure(self) -> OSError | None:
+        """Why the log takes no more appends: an fsync that failed, or that it was closed."""
+        return self._durability.failure
+
+    @property
+    def durable_end_offset(self) -> int:
+        """Below it everything survives a crash of the machine."""
+        return self._durability.end_offset
+
+    @property
+    def segment_count(self) -> int:
+        return len(self._segments)
+
+    # ---- appending
+
+    def append(
+        self,
+        batch: bytearray | memoryview,
+        header: BatchHeader,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        is_client: bool = True,
+    ) -> Appended:
+        """Appends one batch, which was checked and is `header`'s, writing its offset into both.
+
+        Raises KafkaError for what the topic or the producer's history forbids (facts 30-36, 46-49);
+        OSError when it could not be written, and then nothing was. `is_client` is false for the
+        coordinators, whose batches carry no sequences.
+        """
+        if self._durability.failure is not None:
+            self._durability.fail_if_failed()
+        config = self.config
+        size = header.size
+        if size > config.max_message_bytes or size > config.segment_bytes:
+            check_size(size, config)
+        log_append_time_ms = NO_TIMESTAMP
+        if config.is_log_append_time:
+            stamp_log_append_time(batch, now_ms)
+            header.max_timestamp = log_append_time_ms = now_ms
+        elif (
+            header.max_timestamp > now_ms + config.message_timestamp_after_max_ms
+            or header.max_timestamp < header.base_timestamp
+            or header.attributes & LOG_APPEND_TIME_BIT
+            or config.message_timestamp_before_max_ms != INT64_MAX
+        ):
+            check_timestamps(batch, header, config, now_ms)
+        producer_id = header.producer_id
+        if producer_id >= 0:
+            repeated = self.producers.check(header, is_client=is_client)
+            if repeated is not None:
+                return Appended(
+                    repeated.first_offset,
+                    repeated.last_offset,
+                    repeated.timestamp if config.is_log_append_time else NO_TIMESTAMP,
+                    self.log_start_offset,
+                    True,
+                )
+        base_offset, segment, position, recent = self._end
+        last_offset = base_offset + header.last_offset_delta
+        if (
+            position + size > self._roll_size
+            or header.max_timestamp > self._roll_timestamp
+            or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+        ) and is_roll_due(segment, header, last_offset, config, now_ms):
+            _, segment, position, recent = self._roll(now_ms)
+        stamp(batch, base_offset, leader_epoch)
+        header.base_offset = base_offset
+        header.partition_leader_epoch = leader_epoch
+        file = segment.file or segment.open_file()
+        try:
+            file.pwrite(batch, position)
+        except OSError:
+            self._undo_write(file, position)
+            raise
+        # It is in the log: nothing from here on may fail.
+        if leader_epoch != self.leader_epoch:
+            self.epochs.assign(leader_epoch, base_offset)
+            self.leader_epoch = leader_epoch
+        if producer_id >= 0:
+            self.producers.add(header, now_ms, batch)
+        else:
+            self.producers.end_offset = last_offset + 1
+        if position == 0:
+            segment.first_timestamp = header.max_timestamp
+            self._roll_size, self._roll_timestamp = roll_limits(segment, config)
+        if segment.note(position, last_offset, header.max_timestamp):
+            self._after_index_entry(segment, position)
+        recent.append(base_offset, position)
+        position += size
+        segment.size = position
+        self.size += size
+        self._end = (last_offset + 1, segment, position, recent)
+        self.end_offset = last_offset + 1
+        return Appended(base_offset, last_offset, log_append_time_ms, self.log_start_offset, False)
+
+    def _undo_write(self, file: File, position: int) -> None:
+        """Takes back the part of a batch that was written before the disk refused the rest."""
+        try:
+            file.truncate(position)
+        except OSError as error:
+            # Harmless where it is: the next append writes over it, recovery would cut it.
+            logger.warning("%s: a partial batch at %d stays: %s", file.path, position, error)
+
+    def _roll(self, now_ms: int) -> tuple[int, Segment, int, RecentBatches]:
+        """Begins a new segment at the end of the log."""
+        end_offset, full, _, _ = self._end
+        segment = Segment(
+            self._files,
+            self._open_segments,
+            self.directory,
+            end_offset,
+            sizes={},
+            index_interval_bytes=self.config.index_interval_bytes,
+            created_ms=now_ms,
+        )
+        # If this fails nothing has changed.
+        segment.open_file(create=True)
+        full.finish()
+        self._snapshots.add(self.producers)
+        self._snapshot_position = 0
+        self._durability.names_changed()
+        self._segments = [*self._segments, segment]
+        self._roll_size, self._roll_timestamp = roll_limits(segment, self.config)
+        self._end = (end_offset, segment, 0, RecentBatches())
+        return self._end
+
+    def _after_index_entry(self, segment: Segment, position: int) -> None:
+        """What is due now and then, and not at every append."""
+        segment.is_recently_used = True
+        if is_index_full(segment, self.config):
+            self._roll_size = 0
+        if position - self._snapshot_position > SNAPSHOT_BYTES:
+            self._snapshot_position = position
+            self._snapshots.add(self.producers)
+
+    # ---- reading
+
+    def locate(
+        self,
+        offset: int,
+        bytes_max: int,
+        *,
+        end_offset: int,
+        always_one: bool = True,
+        may_block: bool = True,
+    ) -> FileRange | None:
+        """Whole batches from the one that contains `offset` on, below `end_offset`, of one segment.
+
+        At most `bytes_max` bytes, but with `always_one` at least one batch; None if there is
+        nothing. Raises KafkaError(OFFSET_OUT_OF_RANGE); CorruptLog where no batch is and one must
+        be; WouldBlock, only without `may_block`, if memory does not hold what must be looked at.
+        """
+        log_end, active, limit, recent = self._end
+        if not self.log_start_offset <= offset <= log_end:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset}; the log is {self.log_start_offset} to {log_end}",
+            )
+        if offset >= end_offset or offset == log_end:
+            return None
+        limited_to = end_offset if end_offset < log_end else None
+        found = range_in_recent(
+            active,
+            recent,
+            limit,
+            offset,
+            bytes_max,
+            end_offset=limited_to,
+            always_one=always_one,
+        )
+        if found is not None:
+            return found if found.size > 0 else None
+        segments = self._segments
+        for segment in segments[_segment_at(segments, offset) :]:
+            if segment.base_offset >= end_offset:
+                break
+            found = range_in_segment(
+                segment,
+                limit if segment is active else segment.size,
+                offset,
+                bytes_max,
+                end_offset=limited_to,
+                always_one=always_one,
+                may_block=may_block,
+            )
+            if found is not None:
+                return found if found.size > 0 else None
+        return None
+
+    def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> TimestampOffset | None:
+        """The first record below `end_offset` whose timestamp is at least `timestamp_ms`.
+        Blocking."""
+        start = self.log_start_offset
+        segments = self._segments
+        searched = segments[_segment_at(segments, start) :]
+        return first_at_or_after(searched, timestamp_ms, start, end_offset)
+
+    def max_timestamp(self, end_offset: int) -> TimestampOffset | None:
+        """The first record that has the largest timestamp of the log. Blocking."""
+        start = self.log_start_offset
+        segments = self._segments
+        return first_of_largest(segments[_segment_at(segments, start) :], start, end_offset)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """See `LeaderEpochs.end_offset_of`."""
+        return self.epochs.end_offset_of(epoch, self.end_offset)
+
+    # ---- durability: in a worker, while others append and read
+
+    @property
+    def undurable_bytes(self) -> int:
+        """How much a crash of the machine could take."""
+        dirty = self._durability.dirty(self._segments)
+        return sum(segment.size - segment.flushed_size for segment in dirty)
+
+    @property
+    def bytes_since_writeback(self) -> int:
+        """How much was appended to the newest segment since `start_writeback` or `flush`."""
+        return self._durability.bytes_since_writeback(self._segments[-1])
+
+    def start_writeback(self) -> None:
+        """Asks the system to begin writing; see `Durability.start_writeback`."""
+        self._durability.start_writeback(self._segments)
+
+    def flush(self) -> int:
+        """Makes durable all that was appended before the call; the offset up to which the log is
+        durable then. After an OSError the log takes nothing more."""
+        with self._durability.lock:
+            self._durability.sync(self.end_offset, self._segments)
+            return self._durability.end_offset
+
+    def checkpoint(self) -> int:
+        """Writes what spares recovery its work, if enough was appended; the recovery point."""
+        with self._durability.lock:
+            self._durability.fail_if_failed()
+            if (
+                self._snapshots.is_waiting
+                or self.size - self._checkpointed_size >= CHECKPOINT_BYTES
+            ):
+                self._durability.sync(self.end_offset, self._segments)
+                self._persist()
+            self._write_epochs()
+            return self._durability.end_offset
+
+    def close(self, *, clean: bool = True) -> None:
+        """Ends all use. A clean close makes everything durable, so that opening the log again
+        reads next to nothing; after an unclean one recovery has its work."""
+        with self._durability.lock:
+            try:
+                if clean:
+                    self._durability.sync(self.end_offset, self._segments)
+                    self._segments[-1].finish()
+                    self._snapshots.add(self.producers)
+                    self._persist()
+                    self._write_epochs()
+            finally:
+                if self._durability.failure is None:
+                    self._durability.failure = OSError(errno.EBADF, "the log is closed")
+                for segment in self._segments:
+                    segment.close()
+
+    def _persist(self) -> None:
+        """Writes the indexes and the snapshots."""
+        self._checkpointed_size = self.size
+        segments = self._segments
+        for segment in segments:
+            segment.persist_indexes(sync=True)
+        self._snapshots.write(segment.base_offset for segment in segments)
+
+    def _write_epochs(self) -> None:
+        if self.epochs.is_dirty:
+            self.epochs.is_dirty = False
+            path = f"{self.directory}/{LEADER_EPOCHS}"
+            self._files.write_atomically(path, encode_epochs(self.epochs.entries))
+
+    # ---- changes by whoever appends, between appends
+
+    def set_config(self, config: LogConfig) -> None:
+        """Takes over new settings, from the next append on."""
+        active = self._segments[-1]
+        self.config = config
+        active.index_interval_bytes = config.index_interval_bytes
+        self._roll_size, self._roll_timestamp = roll_limits(active, config)
+
+    def expire_producers(self, now_ms: int) -> None:
+        """Forgets producers that were silent for `producer.id.expiration.ms`."""
+        self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
+
+    def advance_log_start(self, offset: int) -> list[Segment]:
+        """Moves the begin of the log up to `offset` (never down); gives the segments that are
+        wholly below and no longer part of it, for `delete_segments`. If records of the segment
+        that stays must not come back, the caller records the new start durably before it answers.
+        """
+        if offset > self.end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} > {self.end_offset}")
+        self.log_start_offset = max(self.log_start_offset, offset)
+        segments = self._segments
+        count = _segment_at(segments, self.log_start_offset)
+        self._segments = segments[count:]
+        self.size -= sum(segment.size for segment in segments[:count])
+        self.epochs.advance_start(self.log_start_offset)
+        return segments[:count]
+
+    def delete_segments(self, segments: list[Segment]) -> None:
+        """Removes the files of segments that `advance_log_start` gave, oldest first; readers keep
+        what they hold. Blocking."""
+        for segment in segments:
+            remove_segment(self._files, segment)
+
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Removes `offset` and all that follows, with the whole batch that contains it. Blocking,
+        and nobody else may use the log. The recovery point on disk must be lowered before."""
+        if offset < self.log_start_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} < {self.log_start_offset}")
+        if offset >= self.end_offset:
+            return
+        with self._durability.lock:
+            self._durability.fail_if_failed()
+            self._write_epochs()
+            end_offset = cut_segments(self._files, self._segments, offset)
+            # The rest follows from the files, as after a crash.
+            recovery = Recovery(
+                self._files,
+                self.directory,
+                self.config,
+                self._open_segments,
+                now_ms,
+                min(self._durability.end_offset, end_offset),
+            )
+            self._durability.end_offset = recovery.recovery_point
+            self._take(recovery.run(is_clean=False, log_start_offset=self.log_start_offset))
+
+
+def _segment_at(segments: list[Segment], offset: int) -> int:
+    """The index of the segment that an offset belongs to."""
+    return max(0, bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1)
+
+
+def _check_topic_id(files: Files, directory: str, topic_id: bytes) -> None:
+    """Holds the directory's topic id against the expected one; writes it where there is none."""
+    path = f"{directory}/{PARTITION_METADATA}"
+    if files.exists(path):
+        try:
+            found = decode_partition_metadata(files.read_whole(path))
+        except CorruptCheckpoint as damage:
+            # It is not synced when it is made: a crash can leave it empty.
+            logger.warning("%s: %s; writing it anew", path, damage)
+        else:
+            if found != topic_id:
+                raise CorruptLog(path, "this is the directory of another topic of the same name")
+            return
+    files.write_whole(path, encode_partition_metadata(topic_id))

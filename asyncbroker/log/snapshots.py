@@ -1,0 +1,99 @@
+"""The snapshot files of a partition's producers: which there are, which is good, which may go.
+
+What stands in them is in `producers.py`. They are written without fsync, since each tells by its
+checksum whether it is whole, and an older one with more of the log to replay does as well.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from asyncbroker.log.files import Files
+from asyncbroker.log.producers import (
+    SIDECAR_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    CorruptSnapshot,
+    ProducerState,
+    Snapshot,
+)
+from asyncbroker.log.segment import segment_name
+
+logger = logging.getLogger(__name__)
+
+# Besides those at the beginnings of segments, which Kafka keeps too.
+_KEPT: Final = 2
+
+
+class SnapshotFiles:
+    """The snapshots in a partition's directory, by offset, and those that wait to be written.
+
+    Whoever appends adds; one thread at a time writes.
+    """
+
+    __slots__ = ("_directory", "_files", "_offsets", "_waiting")
+
+    def __init__(self, files: Files, directory: str, offsets: list[int]) -> None:
+        """`offsets` are those of the files that are there, in order."""
+        self._files = files
+        self._directory = directory
+        self._offsets = offsets
+        self._waiting: list[Snapshot] = []
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, producers: ProducerState) -> None:
+        """Takes a snapshot, to be written later."""
+        self._waiting.append(producers.snapshot())
+
+    def read(self, end_offset: int, now_ms: int) -> ProducerState:
+        """The state of the newest snapshot that is good and not beyond `end_offset`; without one
+        that of an empty log."""
+        for offset in reversed(self._offsets):
+            if offset > end_offset:
+                continue
+            path = self._path(offset)
+            sidecar = path + SIDECAR_SUFFIX
+            try:
+                return ProducerState.load(
+                    offset,
+                    self._files.read_whole(path + SNAPSHOT_SUFFIX),
+                    self._files.read_whole(sidecar) if self._files.exists(sidecar) else None,
+                    now_ms=now_ms,
+                )
+            except CorruptSnapshot as damage:
+                logger.warning("%s%s: %s; taking an older one", path, SNAPSHOT_SUFFIX, damage)
+        return ProducerState()
+
+    def write(self, base_offsets: Iterable[int]) -> None:
+        """Writes what waits; then removes what is not needed any more, given where the segments
+        begin."""
+        count = len(self._waiting)
+        for snapshot in self._waiting[:count]:
+            if snapshot.offset in self._offsets:
+                continue
+            path = self._path(snapshot.offset)
+            if snapshot.producer_count:
+                self._files.write_whole(path + SIDECAR_SUFFIX, snapshot.sidecar)
+            self._files.write_whole(path + SNAPSHOT_SUFFIX, snapshot.kafka)
+            self._offsets.append(snapshot.offset)
+        del self._waiting[:count]
+        bases = set(base_offsets)
+        others = [offset for offset in self._offsets if offset not in bases]
+        self._remove(others[:-_KEPT])
+
+    def drop_after(self, end_offset: int) -> None:
+        """Removes those of a log that was longer."""
+        self._remove([offset for offset in self._offsets if offset > end_offset])
+
+    def _remove(self, offsets: list[int]) -> None:
+        for offset in offsets:
+            for suffix in (SIDECAR_SUFFIX, SNAPSHOT_SUFFIX):
+                self._files.remove(self._path(offset) + suffix)
+            self._offsets.remove(offset)
+
+    def _path(self, offset: int) -> str:
+        return f"{self._directory}/{segment_name(offset)}"

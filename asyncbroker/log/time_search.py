@@ -1,0 +1,80 @@
+"""Finds offsets by time in a list of segments.
+
+Timestamps need not ascend: a producer says what it likes. The time index of a segment holds the
+running maximum, so what it skips is surely older than what is looked for; from there the log is
+read, and inside the first batch that can hold the record, its records. All of this may read the
+disk: for worker threads.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from asyncbroker.log.segment import Segment
+from asyncbroker.protocol.batches import NO_TIMESTAMP, BatchHeader
+from asyncbroker.protocol.records import CorruptBatch, records_of
+
+logger = logging.getLogger(__name__)
+
+
+class TimestampOffset(NamedTuple):
+    """A record by its offset, with its timestamp and the leader epoch in which it was written."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+def first_at_or_after(
+    segments: Sequence[Segment], timestamp: int, start_offset: int, end_offset: int
+) -> TimestampOffset | None:
+    """The first record in [start_offset, end_offset) whose timestamp is at least `timestamp`."""
+    for segment in segments:
+        if segment.base_offset >= end_offset:
+            return None
+        if segment.largest_timestamp() < timestamp:
+            continue
+        limit = segment.size
+        first_offset = max(start_offset, segment.first_offset_by_time(timestamp))
+        position = segment.position_of(first_offset, limit)
+        if position is None:
+            continue
+        for header, at, _ in segment.walk(position, limit):
+            if header.base_offset >= end_offset:
+                return None
+            if header.max_timestamp >= timestamp:
+                found = _first_in_batch(
+                    segment.read_batch(header, at), header, timestamp, start_offset
+                )
+                if found is not None:
+                    return found if found.offset < end_offset else None
+    return None
+
+
+def first_of_largest(
+    segments: Sequence[Segment], start_offset: int, end_offset: int
+) -> TimestampOffset | None:
+    """The first record in [start_offset, end_offset) with the largest timestamp that the log has;
+    None, as from Kafka, when that record lies outside."""
+    largest = max((segment.largest_timestamp() for segment in segments), default=NO_TIMESTAMP)
+    if largest == NO_TIMESTAMP:
+        return None
+    return first_at_or_after(segments, largest, start_offset, end_offset)
+
+
+def _first_in_batch(
+    batch: bytes, header: BatchHeader, timestamp: int, start_offset: int
+) -> TimestampOffset | None:
+    """The record in the batch, or None if the one that has the timestamp is before the start."""
+    epoch = header.partition_leader_epoch
+    try:
+        for record in records_of(batch, header):
+            if record.timestamp >= timestamp and record.offset >= start_offset:
+                return TimestampOffset(record.offset, record.timestamp, epoch)
+    except CorruptBatch as damage:
+        # Its CRC was right, so a producer made it so: what the header says is all there is.
+        logger.warning("the batch at offset %d: %s", header.base_offset, damage)
+        return TimestampOffset(max(header.base_offset, start_offset), header.max_timestamp, epoch)
+    return None
