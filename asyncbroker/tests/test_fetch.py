@@ -5,21 +5,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
+from collections.abc import Callable
+from typing import Any
 
 import pytest
-from data_path_harness import (
-    UnderTest,
-    answer_of,
-    answers_of,
-    batch_of,
-    bytes_of,
-    errors_of,
-    fetch_request,
-    offsets_of,
-    produce_request,
-    settle,
-    under_test,
-)
 
 from asyncbroker.context import RequestContext
 from asyncbroker.log.files import MemoryFile, MemoryFiles
@@ -33,6 +22,19 @@ from asyncbroker.protocol.messages.fetch import (
     ReplicaState,
 )
 from asyncbroker.protocol.records import Compression, read_header
+from asyncbroker.tests.data_path_harness import (
+    UnderTest,
+    answer_of,
+    answers_of,
+    batch_of,
+    bytes_of,
+    errors_of,
+    fetch_request,
+    offsets_of,
+    produce_request,
+    settle,
+    under_test,
+)
 
 LARGE = 100_000
 
@@ -334,22 +336,23 @@ async def test_stopping_the_broker_ends_the_wait() -> None:
 async def test_a_lost_connection_ends_the_wait() -> None:
     class Life:
         lost = False
+        callback: Callable[[], object]
 
         def is_closing(self) -> bool:
             return self.lost
 
-        def call_when_lost(self, callback: object) -> None:
+        def call_when_lost(self, callback: Callable[[], object]) -> None:
             self.callback = callback
 
     async with under_test() as test:
         topic = await test.topic()
         life = Life()
         request = fetch_request({("flights", 0): 0}, max_wait_ms=1000)
-        answer = test.begin(request, 12, RequestContext(connection=life))  # type: ignore[arg-type]
+        answer = test.begin(request, 12, RequestContext(connection=life))
         await settle()
         assert len(topic.partitions[0].waiters) == 1
         life.lost = True
-        life.callback()  # type: ignore[operator]
+        life.callback()
         await answer
         assert not topic.partitions[0].waiters
 
@@ -504,7 +507,7 @@ async def test_an_unknown_session_is_an_error_of_the_whole_answer() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"replica_id": 3}, {"replica_state": ReplicaState(3, 1)}])
-async def test_a_follower_is_refused(fields: dict[str, object]) -> None:
+async def test_a_follower_is_refused(fields: dict[str, Any]) -> None:
     """Rule 67."""
     async with under_test() as test:
         await test.topic()

@@ -54,14 +54,14 @@ def request(
 
 
 def answer(
-    index: int, *, high_watermark: int = 0, records: bytes = b"", **more: int
+    index: int, *, high_watermark: int = 0, records: bytes = b"", error_code: int = 0
 ) -> PartitionData:
     return PartitionData(
         partition_index=index,
         high_watermark=high_watermark,
         log_start_offset=0,
         records=records,
-        **more,
+        error_code=error_code,
     )
 
 

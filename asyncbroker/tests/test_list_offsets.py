@@ -6,13 +6,6 @@ import asyncio
 import errno
 
 import pytest
-from data_path_harness import (
-    CODECS,
-    NOW_MS,
-    UnderTest,
-    batch_of,
-    under_test,
-)
 
 from asyncbroker.log.files import MemoryFiles
 from asyncbroker.metadata_store import MemoryMetadataStore
@@ -31,6 +24,13 @@ from asyncbroker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from asyncbroker.protocol.records import Compression, Record, build_batch
+from asyncbroker.tests.data_path_harness import (
+    CODECS,
+    NOW_MS,
+    UnderTest,
+    batch_of,
+    under_test,
+)
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, PENDING = -1, -2, -3, -4, -5, -6
 

@@ -5,23 +5,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+from collections.abc import Callable
+from typing import Any
 
 import pytest
-from data_path_harness import (
-    CODECS,
-    NOW_MS,
-    batch_of,
-    bytes_of,
-    errors_of,
-    idempotent,
-    log_bytes,
-    outcome_of,
-    produce_request,
-    records,
-    records_in,
-    settle,
-    under_test,
-)
 
 from asyncbroker.context import RequestContext
 from asyncbroker.error_responses import error_response
@@ -44,6 +31,22 @@ from asyncbroker.protocol.records import (
     stamp_crc,
     verify_crc,
 )
+from asyncbroker.tests.data_path_harness import (
+    CODECS,
+    NOW_MS,
+    batch_of,
+    bytes_of,
+    errors_of,
+    idempotent,
+    log_bytes,
+    outcome_of,
+    produce_request,
+    records,
+    records_in,
+    settle,
+    under_test,
+)
+from asyncbroker.workers import InlineWorkers, Result
 
 HOUR_MS = 3_600_000
 CRC_AT = 17
@@ -312,6 +315,7 @@ async def test_other_acks_are_refused_for_every_partition(acks: int) -> None:
         with pytest.raises(KafkaError) as raised:
             await test.ask(request, 9)
         response = error_response(API_BY_NAME["Produce"], 9, request, raised.value)
+        assert response is not None
         assert outcome_of(response).error_code == ErrorCode.INVALID_REQUIRED_ACKS
         assert topic.partitions[0].high_watermark == 0
 
@@ -475,12 +479,26 @@ async def test_a_full_disk_fails_the_request_and_heals_by_itself() -> None:
         assert (await test.produce(batch_of())).base_offset == 1
 
 
+class StuckWorkers(InlineWorkers):
+    """Whose disk does not answer, while `is_stuck`."""
+
+    is_stuck = False
+    go_on: Callable[[], None]
+
+    def run(self, function: Callable[..., Result], *args: Any) -> asyncio.Future[Result]:
+        if not self.is_stuck:
+            return super().run(function, *args)
+        stuck: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self.go_on = lambda: stuck.set_result(function(*args))
+        return stuck
+
+
 async def test_timeout_ms_bounds_the_wait_and_the_batch_stays() -> None:
     """Rule 44."""
-    async with under_test() as test:
+    workers = StuckWorkers()
+    async with under_test(workers=workers) as test:
         topic = await test.topic()
-        never: asyncio.Future[list[None]] = asyncio.get_running_loop().create_future()
-        test.broker.storage.workers.run = lambda *_: never  # type: ignore[method-assign]
+        workers.is_stuck = True
         answer = test.begin(produce_request(batch_of(), acks=-1, timeout_ms=1500), 9)
         await settle()
         test.clock.advance(1.4)
@@ -489,9 +507,8 @@ async def test_timeout_ms_bounds_the_wait_and_the_batch_stays() -> None:
         test.clock.advance(0.2)
         assert outcome_of(await answer).error_code == ErrorCode.REQUEST_TIMED_OUT
         assert topic.partitions[0].high_watermark == 1
-        del test.broker.storage.workers.run
-        never.set_result([None])
-        await settle()
+        workers.is_stuck = False
+        workers.go_on()
 
 
 # ---- the idempotent producer
