@@ -8,7 +8,7 @@
     log-start-offset-checkpoint         where each partition begins
     <topic>-<partition>/                one directory a partition
     <topic>-<partition>.<uuid>-delete/  a partition that is being removed
-    <topic>-<partition>.<uuid>-stray/   one that was in the way of a new one of the same name
+    <topic>-<partition>.<uuid>-stray/   one that nobody knows; kept for whoever put it there
 
 All methods block and are for worker threads; `checkpoint` may run beside the others. Topics and
 their ids are known elsewhere (the metadata store); here are only directories.
@@ -20,9 +20,8 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple, TypeVar
 
 from asyncbroker.log.checkpoints import (
     CLEAN_SHUTDOWN,
@@ -62,8 +61,7 @@ _FOREIGN_TOPICS: Final = frozenset({"__cluster_metadata"})
 Decoded = TypeVar("Decoded")
 
 
-@dataclass(frozen=True, slots=True)
-class FoundPartition:
+class FoundPartition(NamedTuple):
     """A partition's directory; `topic_id` is None where its file is missing or damaged."""
 
     topic: str
@@ -187,53 +185,37 @@ class LogDirectory:
             self.logs[key] = log
         return log
 
-    def create_partition(
-        self,
-        topic: str,
-        partition: int,
-        *,
-        topic_id: bytes,
-        config: LogConfig,
-        leader_epoch: int,
-        now_ms: int,
-    ) -> PartitionLog:
-        """Makes a new, empty partition. A directory that is in its place is put aside, not removed:
-        somebody may have copied it there. Nothing is synced before the first `flush`."""
-        path = self._path_of(topic, partition)
-        with self._mutex:
-            self._forget_offsets((topic, partition))
-            if self._files.exists(path):
-                stray = self._aside(topic, partition, STRAY_SUFFIX)
-                self._files.rename(path, stray)
-                logger.warning("%s was in the way of a new partition: it is %s now", path, stray)
-        return self.open_partition(
-            topic,
-            partition,
-            topic_id=topic_id,
-            config=config,
-            leader_epoch=leader_epoch,
-            now_ms=now_ms,
-        )
+    def delete_partitions(self, partitions: Iterable[TopicPartition]) -> list[str]:
+        """Closes partitions for good and takes their names away, durably; gives the directories
+        that `remove` may remove at leisure, or else the next start. Readers keep what they hold."""
+        return self._take_names(partitions, DELETED_SUFFIX)
 
-    def delete_partition(self, topic: str, partition: int) -> str:
-        """Closes a partition for good and takes its name away, durably; gives the path whose
-        contents `remove_deleted` removes, or the next start. Readers keep what they hold."""
-        key = (topic, partition)
-        doomed = self._aside(topic, partition, DELETED_SUFFIX)
+    def put_aside(self, partitions: Iterable[TopicPartition]) -> list[str]:
+        """Takes their names away from directories that nobody knows, and keeps them as strays."""
+        return self._take_names(partitions, STRAY_SUFFIX)
+
+    def _take_names(self, partitions: Iterable[TopicPartition], suffix: str) -> list[str]:
+        keys = list(partitions)
         with self._mutex:
-            log = self.logs.pop(key, None)
-            self._recovery_points.pop(key, None)
-            self._log_starts.pop(key, None)
-        if log is not None:
+            logs = [self.logs.pop(key) for key in keys if key in self.logs]
+            # First of all, or the next partition of this name would be held to old promises.
+            for key in keys:
+                self._recovery_points.pop(key, None)
+                self._log_starts.pop(key, None)
+            self._write_offsets()
+        for log in logs:
             log.close(clean=False)
-        path = self._path_of(topic, partition)
-        if self._files.exists(path):
-            self._files.rename(path, doomed)
-            self._files.sync_directory(self.path)
-        return doomed
+        renamed: list[str] = []
+        for topic, partition in keys:
+            path = self._path_of(topic, partition)
+            if self._files.exists(path):
+                renamed.append(self._aside(topic, partition, suffix))
+                self._files.rename(path, renamed[-1])
+        self._files.sync_directory(self.path)
+        return renamed
 
-    def remove_deleted(self, path: str) -> None:
-        """Removes what `delete_partition` left; takes as long as the file system needs."""
+    def remove(self, path: str) -> None:
+        """Removes a directory that `delete_partitions` gave; as slow as the file system."""
         self._files.remove_tree(path)
 
     def lower_recovery_point(self, topic: str, partition: int, offset: int) -> None:
@@ -242,7 +224,7 @@ class LogDirectory:
         with self._mutex:
             if self._recovery_points.get(key, 0) > offset:
                 self._recovery_points[key] = offset
-                self._write(RECOVERY_POINTS, self._recovery_points)
+                self._write_offsets()
 
     # ---- durability
 
@@ -263,10 +245,9 @@ class LogDirectory:
                 if self.logs.get(key) is logs[key]:
                     self._recovery_points[key] = point
                     self._log_starts[key] = logs[key].log_start_offset
-            self._write(RECOVERY_POINTS, self._recovery_points)
-            self._write(LOG_STARTS, {key: at for key, at in self._log_starts.items() if at > 0})
+            self._write_offsets()
 
-    def close(self, *, clean: bool = True) -> None:
+    def close(self, clean: bool = True) -> None:
         """Closes all partitions and gives the directory back; in order, if `clean` and if every
         partition can be. Otherwise raises the first OSError, with the directory closed all the
         same: the next start recovers."""
@@ -282,8 +263,7 @@ class LogDirectory:
                     self._recovery_points[topic, partition] = log.durable_end_offset
                     self._log_starts[topic, partition] = log.log_start_offset
             if clean and first_error is None:
-                self._write(RECOVERY_POINTS, self._recovery_points)
-                self._write(LOG_STARTS, {key: at for key, at in self._log_starts.items() if at > 0})
+                self._write_offsets()
                 self._files.write_atomically(
                     f"{self.path}/{CLEAN_SHUTDOWN}", encode_clean_shutdown()
                 )
@@ -354,22 +334,16 @@ class LogDirectory:
             logger.error("%s is damaged and is not used: %s", path, damage)
             return None
 
-    def _write(self, name: str, offsets: dict[TopicPartition, int]) -> None:
-        """Writes a checkpoint if it says anything new."""
-        if offsets != self._written.get(name):
-            self._files.write_atomically(f"{self.path}/{name}", encode_offsets(offsets))
-            self._written[name] = dict(offsets)
-
-    def _forget_offsets(self, key: TopicPartition) -> None:
-        """Makes sure, on disk too, that a new partition is not taken for an older namesake."""
+    def _write_offsets(self) -> None:
+        """Writes the checkpoints that would say something new. A partition at 0 needs no line."""
         for name, offsets in (
             (RECOVERY_POINTS, self._recovery_points),
             (LOG_STARTS, self._log_starts),
         ):
-            offsets.pop(key, None)
-            written = self._written.get(name)
-            if written is None or key in written:
-                self._write(name, {held: at for held, at in offsets.items() if at > 0})
+            current = {key: offset for key, offset in offsets.items() if offset > 0}
+            if current != self._written.get(name):
+                self._files.write_atomically(f"{self.path}/{name}", encode_offsets(current))
+                self._written[name] = current
 
     def _topic_id(self, name: str) -> bytes | None:
         path = f"{self.path}/{name}/{PARTITION_METADATA}"

@@ -188,6 +188,11 @@ class PartitionLog:
         return self._durability.end_offset
 
     @property
+    def active_base_offset(self) -> int:
+        """Where the newest segment begins; older ones do not change any more."""
+        return self._end[1].base_offset
+
+    @property
     def segment_count(self) -> int:
         return len(self._segments)
 
