@@ -22,6 +22,7 @@ from asyncbroker.client.errors import (
     BrokerUnreachable,
     ClientError,
     ConnectionLost,
+    RequestTimedOut,
 )
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.protocol.messages.find_coordinator import (
@@ -113,26 +114,34 @@ class Cluster:
         if deadline is None:
             deadline = self.deadline()
         connect_deadline = Deadline(min(self.connect_timeout_s, deadline.remaining_s))
+        failure: ClientError | None = None
         while True:
             try:
                 return attempt(deadline)
-            except BrokerUnreachable:
-                if not self._has_connected or connect_deadline.has_passed:
+            except RequestTimedOut as error:
+                if failure is not None:
+                    # What went wrong before says more than that there was no time left.
+                    raise failure from error
+                raise
+            except (BrokerError, BrokerUnreachable, ConnectionLost) as error:
+                limit = connect_deadline if isinstance(error, BrokerUnreachable) else deadline
+                if not self.may_pass(error) or not self.back_off(limit):
                     raise
-                self.back_off(connect_deadline)
-            except BrokerError as error:
-                if not error.is_retriable or deadline.has_passed:
-                    raise
-                self.back_off(deadline)
-            except ConnectionLost:
-                if deadline.has_passed:
-                    raise
-                self.back_off(deadline)
+                failure = error
 
-    def back_off(self, deadline: Deadline) -> None:
-        """Forgets what led to a failure, and waits a little."""
+    def may_pass(self, error: ClientError) -> bool:
+        """Whether another attempt may succeed where one has failed with this error."""
+        if isinstance(error, BrokerError):
+            return error.is_retriable
+        if isinstance(error, BrokerUnreachable):
+            return self._has_connected
+        return isinstance(error, ConnectionLost)
+
+    def back_off(self, deadline: Deadline) -> bool:
+        """Forgets what led to a failure, and waits a little; whether there is time left then."""
         self.forget()
         time.sleep(min(self._retry_backoff_s, deadline.remaining_s))
+        return not deadline.has_passed
 
     def forget(self) -> None:
         """Drops what is known of leaders and coordinators, so that it is asked for anew."""

@@ -160,7 +160,7 @@ class Connection:
         """Connects and asks for the broker's versions; raises `ClientError`."""
         deadline = Deadline(timeout_s)
         try:
-            connected = connect(address, timeout_s)
+            connected = connect(address, max(timeout_s, _TIMEOUT_S_MIN))
         except OSError as error:
             raise BrokerUnreachable(f"cannot connect to {address}: {_reason(error)}") from error
         connection = cls(connected, address, client_id=client_id, frame_bytes_max=frame_bytes_max)

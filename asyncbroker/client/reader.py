@@ -151,13 +151,11 @@ class Reader:
     def _wait_out(self, error: ClientError) -> None:
         """Goes back to the start, unless the error is for good or trouble has lasted too long."""
         self.close()
-        if isinstance(error, BrokerError) and not error.is_retriable:
-            raise error
         if self._trouble is None:
             self._trouble = self._cluster.deadline()
-        if self._trouble.has_passed:
+        if not self._cluster.may_pass(error) or not self._cluster.back_off(self._trouble):
+            self._trouble = None
             raise error
-        self._cluster.back_off(self._trouble)
 
     # --- sending ----------------------------------------------------------------------------------
 

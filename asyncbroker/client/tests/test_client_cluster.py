@@ -14,7 +14,6 @@ from asyncbroker.client.errors import (
     BrokerUnreachable,
     ClientError,
     ConnectionLost,
-    RequestTimedOut,
 )
 from asyncbroker.client.groups import CommittedOffset, committed_offsets, describe_group
 from asyncbroker.client.partitions import LATEST, latest_offsets, list_offsets, produce
@@ -103,7 +102,7 @@ def test_an_advertised_address_that_cannot_be_reached_is_explained(
     port = second_broker.port
     second_broker.close()
     with (
-        Cluster(broker.address, connect_timeout_ms=50, retry_backoff_ms=0) as cluster,
+        Cluster(broker.address, connect_timeout_ms=300, retry_backoff_ms=0) as cluster,
         pytest.raises(BrokerUnreachable, match=rf":{port}: .*advertises this address for broker 2"),
     ):
         latest_offsets(cluster, [FLIGHTS])
@@ -208,7 +207,7 @@ def test_errors_that_do_not_pass_in_time_are_raised(broker: ScriptedBroker) -> N
     broker.answers["Metadata"] = metadata_of([broker], {"flights": [1]})
     broker.answers["ListOffsets"] = offsets_of(ErrorCode.KAFKA_STORAGE_ERROR)
     with (
-        Cluster(broker.address, timeout_ms=50, retry_backoff_ms=1) as cluster,
+        Cluster(broker.address, timeout_ms=300, retry_backoff_ms=1) as cluster,
         pytest.raises(BrokerError, match="KAFKA_STORAGE_ERROR"),
     ):
         latest_offsets(cluster, [FLIGHTS])
@@ -218,8 +217,8 @@ def test_lost_connections_that_do_not_heal_in_time_are_raised(broker: ScriptedBr
     broker.answers["Metadata"] = metadata_of([broker], {"flights": [1]})
     broker.answers["ListOffsets"] = CLOSE
     with (
-        Cluster(broker.address, timeout_ms=50, retry_backoff_ms=1) as cluster,
-        pytest.raises((ConnectionLost, RequestTimedOut)),
+        Cluster(broker.address, timeout_ms=300, retry_backoff_ms=1) as cluster,
+        pytest.raises(ConnectionLost),
     ):
         latest_offsets(cluster, [FLIGHTS])
 
