@@ -18,17 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from asyncbroker.log.log_directory import FoundPartition
 from asyncbroker.metadata_store import Change, ForgetTopic, PutTopic, StoredState, StoredTopic
-from asyncbroker.topic_names import CLUSTER_METADATA_TOPIC
-
-
-@dataclass(frozen=True, slots=True)
-class FoundPartition:
-    """A partition's directory. `topic_id` is None without a `partition.metadata`."""
-
-    topic: str
-    index: int
-    topic_id: bytes | None
 
 
 @dataclass(slots=True)
@@ -46,7 +37,7 @@ class Plan:
     # What it must be told once `to_delete` is gone.
     after_deletion: list[Change] = field(default_factory=list)
 
-    # One line each for the log.
+    # One line each for people.
     notes: list[str] = field(default_factory=list)
 
 
@@ -61,19 +52,17 @@ def reconcile(
     for partition in found:
         topic_id = partition.topic_id
         owner = ids_by_name.get(partition.topic)
-        if partition.topic == CLUSTER_METADATA_TOPIC:
-            continue
         if topic_id in state.deleted_topics:
             plan.to_delete.append(partition)
         elif owner is None:
             unknown.setdefault(partition.topic, []).append(partition)
         elif topic_id in (None, owner):
-            index_max[owner] = max(index_max.get(owner, 0), partition.index)
+            index_max[owner] = max(index_max.get(owner, 0), partition.partition)
         else:
             plan.strays.append(partition)
             plan.notes.append(
-                f"directory {partition.topic}-{partition.index} belongs to another topic of this "
-                "name: it is renamed, and its records are not served"
+                f"directory {partition.topic}-{partition.partition} belongs to another topic of "
+                "this name: it is renamed, and its records are not served"
             )
     for topic_id, topic in state.topics.items():
         plan.topics.append(_grown(plan, topic, index_max.get(topic_id, 0) + 1))
@@ -105,7 +94,7 @@ def _adopt(
         )
         return
     topic_id = ids.pop() if ids else new_id()
-    partition_count = max(partition.index for partition in partitions) + 1
+    partition_count = max(partition.partition for partition in partitions) + 1
     adopted = StoredTopic(name, topic_id, partition_count, {})
     plan.topics.append(adopted)
     plan.changes.append(PutTopic(adopted))

@@ -2,7 +2,8 @@
 
 How a row is read is told in `settings.py`. Names, types and ranges are those of Kafka 4.3; defaults
 differ where one node needs it: `node.id`, `log.dir`, `controller.listener.names`,
-`queued.max.request.bytes` and the two of `offsets.topic`.
+`queued.max.request.bytes`, the two of `offsets.topic`, and the two socket buffers, which the
+system sizes better when it is left to do so.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ socket.request.max.bytes  int  104857600  1..
     The largest request, in bytes; a larger one closes its connection.
 socket.listen.backlog.size  int  50  1..
     How many connections may wait to be accepted.
-socket.send.buffer.bytes  int  102400  .
+socket.send.buffer.bytes  int  -1  .
     SO_SNDBUF of each connection, in bytes; -1 leaves it to the system.
-socket.receive.buffer.bytes  int  102400  .
+socket.receive.buffer.bytes  int  -1  .
     SO_RCVBUF of each connection, in bytes; -1 leaves it to the system.
 connections.max.idle.ms  long  600000  .
     A connection without a request in hand for so long is closed.
@@ -148,14 +149,14 @@ asyncbroker.append.inline.max.bytes       int      262144     0..
     Batches up to this size are appended on the event loop, larger ones in a worker thread.
 asyncbroker.batch.decompressed.max.bytes  int      134217728  1..
     The most that one compressed batch may expand to, where the broker must look inside.
-asyncbroker.connection.output.max.bytes   int      16777216   1..
+asyncbroker.connection.output.max.bytes   int      262144     1..
     Unsent bytes of one connection at which its requests are no longer read.
 asyncbroker.connection.frame.timeout.ms   int      60000      1..
     A request that has begun to arrive must be whole after so long.
 asyncbroker.max.partitions                int      100000     1..
     The most partitions over all topics; creating more is refused.
-asyncbroker.max.open.files                int      1024       16..
-    Segment files that are kept open; the least used are closed.
+asyncbroker.max.open.files                int      0          0..
+    Segment files that are kept open; the least used are closed. 0: half of what the system allows.
 asyncbroker.max.waiting.fetches           int      100000     1..
     Fetches that may wait for data; more are answered at once.
 asyncbroker.replication.factor.cap        boolean  false      .

@@ -56,8 +56,9 @@ def handle(
     creations: list[tuple[CreatableTopicResult, Future[Topic]]] = []
     name_counts = Counter(topic.name for topic in request.topics)
     described = _DescribedConfigs(broker)
-    for topic in request.topics:
-        result = CreatableTopicResult(name=topic.name)
+    # A name that comes twice has one outcome, as in Kafka.
+    for topic in {topic.name: topic for topic in request.topics}.values():
+        result = CreatableTopicResult(name=topic.name, configs=[])
         response.topics.append(result)
         try:
             if name_counts[topic.name] > 1:
@@ -92,14 +93,12 @@ def _refuse(result: CreatableTopicResult, error: KafkaError) -> None:
     result.error_code = error.code
     result.error_message = error.message
     result.num_partitions = result.replication_factor = -1
-    result.configs = None
+    result.configs = []
 
 
 def _check_configs(broker: Broker, topic: CreatableTopic) -> dict[str, str]:
     if topic.name == CLUSTER_METADATA_TOPIC:
-        raise KafkaError(
-            ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{topic.name} is not a topic for clients"
-        )
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} is not a topic for clients")
     return check_overrides({config.name: config.value for config in topic.configs}, broker.config)
 
 

@@ -55,13 +55,13 @@ async def _delete_all(broker: Broker, asked: list[DeleteTopicState]) -> DeleteTo
     """Begins all deletions before it awaits the first."""
     response = DeleteTopicsResponse()
     deletions: list[tuple[DeletableTopicResult, Future[None]]] = []
-    name_counts = Counter(topic.name for topic in asked if topic.name is not None)
-    id_counts = Counter(topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID)
-    for state in asked:
+    counts = Counter((state.name, state.topic_id) for state in asked)
+    # What is named twice has one outcome, as in Kafka.
+    for state in {(state.name, state.topic_id): state for state in asked}.values():
         result = DeletableTopicResult(name=state.name, topic_id=state.topic_id)
         response.responses.append(result)
         try:
-            if name_counts[state.name] > 1 or id_counts[state.topic_id] > 1:
+            if counts[state.name, state.topic_id] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named twice")
             topic = _find(broker, state)
             result.name, result.topic_id = topic.name, topic.topic_id

@@ -37,7 +37,7 @@ from asyncbroker.protocol.messages.metadata import (
 )
 from asyncbroker.protocol.schema import ZERO_UUID
 from asyncbroker.topic_config import automatic_topic
-from asyncbroker.topic_names import check_topic_name
+from asyncbroker.topic_names import INTERNAL_TOPICS, check_topic_name
 from asyncbroker.topics import Topic
 
 if TYPE_CHECKING:
@@ -99,19 +99,22 @@ def _answer_names(
     may_create = request.allow_auto_topic_creation and broker.config.auto_create_topics_enable
     creations: list[tuple[MetadataResponseTopic, Future[Topic]]] = []
     for name in names:
-        topic = broker.topics.get(name)
-        if topic is not None:
-            response.topics.append(_describe(broker, topic))
-            continue
-        missing = MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
-        response.topics.append(missing)
+        found: Topic | Future[Topic] | None = broker.topics.get(name)
+        error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         try:
-            check_topic_name(name)
-            if may_create:
-                partition_count, overrides = automatic_topic(name, broker.config)
-                creations.append((missing, broker.topics.ensure(name, partition_count, overrides)))
+            if found is None:
+                check_topic_name(name)
+                if may_create:
+                    found = broker.topics.ensure(name, *automatic_topic(name, broker.config))
         except KafkaError as error:
-            missing.error_code = error.code
+            error_code = error.code
+        if isinstance(found, Topic):
+            response.topics.append(_describe(broker, found))
+            continue
+        missing = MetadataResponseTopic(error_code, name, is_internal=name in INTERNAL_TOPICS)
+        response.topics.append(missing)
+        if found is not None:
+            creations.append((missing, found))
     if creations:
         return _await_creations(broker, request, response, creations)
     return _with_operations(request, response)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from asyncbroker.log.log_directory import FoundPartition
 from asyncbroker.metadata_store import ForgetTopic, PutTopic, StoredState, StoredTopic
-from asyncbroker.reconcile import FoundPartition, Plan, reconcile
+from asyncbroker.reconcile import Plan, reconcile
 
 NEW_ID = b"new".ljust(16)
 
@@ -95,7 +96,3 @@ def test_directories_of_more_partitions_make_the_topic_grow() -> None:
     grown = stored("t", 4)
     assert plan.topics == [grown]
     assert plan.changes == [PutTopic(grown)]
-
-
-def test_the_metadata_log_of_kafka_is_left_alone() -> None:
-    assert plan_for(state_of(), ("__cluster_metadata", 0, "metadata")) == Plan()

@@ -1,0 +1,276 @@
+"""The broker: puts its parts together, starts them in order, and stops them in reverse.
+
+It is all that handlers see, and it needs no socket: a test makes one with a clock, files and
+workers of its own, calls `start`, and gives requests to the handlers.
+
+Start: take the data directory, read the metadata, sort out what a crash has left, open the logs,
+load the groups. Stop: whoever waits is answered, groups and metadata become durable, logs are
+flushed and closed; then the directory is marked as left in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from asyncbroker.clock import Clock, SystemClock
+from asyncbroker.commits import Commits
+from asyncbroker.config import BrokerConfig
+from asyncbroker.fetch_sessions import FetchSessions
+from asyncbroker.fetch_waits import FetchWaits
+from asyncbroker.groups import Groups
+from asyncbroker.housekeeping import Housekeeping
+from asyncbroker.log.checkpoints import META_PROPERTIES, encode_uuid
+from asyncbroker.log.errors import DirectoryRefused
+from asyncbroker.log.files import MemoryFiles, RealFiles
+from asyncbroker.log.log_directory import LogDirectory
+from asyncbroker.metadata_store import (
+    FILE_NAME,
+    MemoryMetadataStore,
+    MetadataStore,
+    SetBrokerConfigs,
+    SetValue,
+    SqliteMetadataStore,
+    StoredState,
+)
+from asyncbroker.metadata_writer import MetadataWriter
+from asyncbroker.producer_ids import NEXT_PRODUCER_ID, ProducerIds
+from asyncbroker.protocol.errors import ErrorCode, KafkaError
+from asyncbroker.reconcile import Plan, reconcile
+from asyncbroker.settings import InvalidSetting, broker_setting
+from asyncbroker.storage import Storage
+from asyncbroker.topic_config import TopicConfigs
+from asyncbroker.topics import Topics, new_topic_id
+from asyncbroker.workers import ThreadWorkers, Workers
+
+if TYPE_CHECKING:
+    from asyncbroker.log.files import Files
+
+logger = logging.getLogger(__name__)
+
+# Where a broker without a data directory keeps its logs, in files that are in memory.
+MEMORY_DIRECTORY: Final = "memory"
+
+LEADER_EPOCH: Final = "leader.epoch"
+
+
+class Broker:
+    """One broker. Made on a running event loop; all methods are for its thread."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock | None = None,
+        workers: Workers | None = None,
+        *,
+        files: Files | None = None,
+        metadata: MetadataStore | None = None,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        """Without `files`, those of the operating system if the configuration names a data
+        directory, otherwise files in memory; without `metadata`, a store of the same kind."""
+        loop = asyncio.get_running_loop()
+        is_in_memory = config.data_directory is None
+        self.config = config
+        self.node_id = config.node_id
+        self.clock: Clock = clock or SystemClock(loop)
+        self.workers: Workers = workers or ThreadWorkers(loop, config.worker_threads)
+        self.storage = Storage(
+            self.clock,
+            self.workers,
+            inline_append_bytes_max=config.append_inline_max_bytes,
+            writeback_bytes=config.writeback_bytes,
+        )
+        self.commits = Commits(self.storage)
+        self.fetch_sessions = FetchSessions(
+            self.clock,
+            slots_max=config.max_incremental_fetch_session_cache_slots,
+            random_below=lambda limit: int.from_bytes(random_bytes(8), "big") % limit,
+        )
+        self.fetch_waits = FetchWaits(self.clock, count_max=config.max_waiting_fetches)
+        # Held while settings are changed: the new ones follow from the present ones.
+        self.altering = asyncio.Lock()
+        self._random_bytes = random_bytes
+        self._directory = config.data_directory or MEMORY_DIRECTORY
+        self._files: Files = files or (MemoryFiles() if is_in_memory else RealFiles())
+        self._store: MetadataStore = metadata or (
+            MemoryMetadataStore()
+            if is_in_memory
+            else SqliteMetadataStore(os.path.join(self._directory, FILE_NAME))
+        )
+        self._stopping_groups: asyncio.Task[None] | None = None
+
+    # Set by `start`.
+    cluster_id: str
+    topics: Topics
+    groups: Groups
+    producer_ids: ProducerIds
+    _logs: LogDirectory
+    _metadata: MetadataWriter
+    _housekeeping: Housekeeping
+
+    # ---- start
+
+    async def start(self) -> None:
+        """Takes the data directory and opens what is in it. Raises DirectoryRefused, or OSError."""
+        run = self.workers.run
+        self._logs = await run(self._open_directory)
+        try:
+            state = await run(self._store.open)
+            plan = self._plan(state)
+            await run(self._prepare, state, plan)
+        except (DirectoryRefused, OSError):
+            await run(lambda: self._logs.close(clean=False))
+            raise
+        self._put_together(state)
+        await self.topics.open_all(plan.topics, self.config.num_recovery_threads_per_data_dir)
+        await self._pass_leader_epochs()
+        self.groups.start()
+        self._housekeeping.start()
+
+    def _open_directory(self) -> LogDirectory:
+        """In a worker thread. The cluster's id is kept where Kafka keeps it, and nowhere else."""
+        is_new = not self._files.exists(f"{self._directory}/{META_PROPERTIES}")
+        logs = LogDirectory.open(
+            self._files,
+            self._directory,
+            cluster_id=encode_uuid(new_topic_id(self._random_bytes)) if is_new else None,
+            node_id=self.node_id,
+            open_files_max=self.config.max_open_files or None,
+        )
+        if logs.cluster_id is None:
+            logs.close(clean=False)
+            raise DirectoryRefused(f"{self._directory}/{META_PROPERTIES} has no cluster.id")
+        self.cluster_id = logs.cluster_id
+        return logs
+
+    def _plan(self, state: StoredState) -> Plan:
+        """What to do about the differences between the store and the directories."""
+        plan = reconcile(state, self._logs.partitions(), lambda: new_topic_id(self._random_bytes))
+        for note in plan.notes:
+            logger.warning("%s", note)
+        epoch = int(state.values.get(LEADER_EPOCH, "0"))
+        if not self._logs.was_clean:
+            # What was not durable may be gone: clients that have seen it learn so by the epoch.
+            epoch += 1
+            logger.warning(
+                "the broker was not stopped in order: recovering, leader epoch %d", epoch
+            )
+        plan.changes.append(SetValue(LEADER_EPOCH, str(epoch)))
+        return plan
+
+    def _prepare(self, state: StoredState, plan: Plan) -> None:
+        """In a worker thread: carries out the plan, before anything is opened."""
+        self._store.apply(plan.changes)
+        for change in plan.changes:
+            change.apply_to(state)
+        doomed = [(found.topic, found.partition) for found in plan.to_delete]
+        for path in self._logs.delete_partitions(doomed) if doomed else ():
+            self._logs.remove(path)
+        if plan.strays:
+            self._logs.put_aside((found.topic, found.partition) for found in plan.strays)
+        if plan.after_deletion:
+            self._store.apply(plan.after_deletion)
+
+    def _put_together(self, state: StoredState) -> None:
+        self.config = self.config.with_dynamic(
+            dynamic=state.broker_configs.get(str(self.node_id), {}),
+            dynamic_default=state.broker_configs.get("", {}),
+        )
+        self._metadata = MetadataWriter(self._store, self.workers)
+        self.producer_ids = ProducerIds(
+            self._metadata, int(state.values.get(NEXT_PRODUCER_ID, "0"))
+        )
+        self.topics = Topics(
+            configs=TopicConfigs(self.config),
+            metadata=self._metadata,
+            logs=self._logs,
+            storage=self.storage,
+            leader_epoch=int(state.values[LEADER_EPOCH]),
+            max_partitions=self.config.max_partitions,
+            random_bytes=self._random_bytes,
+            on_deleted=self._on_topics_deleted,
+        )
+        self.groups = Groups(
+            config=self.config,
+            topics=self.topics,
+            commits=self.commits,
+            clock=self.clock,
+            random_bytes=self._random_bytes,
+        )
+        self._housekeeping = Housekeeping(self.config, self.storage, self.topics, self._logs)
+
+    async def _pass_leader_epochs(self) -> None:
+        """A log that has moved in may have seen more leaders than this broker has."""
+        highest = self.topics.highest_logged_epoch()
+        if highest > self.topics.leader_epoch:
+            await self._metadata.write(SetValue(LEADER_EPOCH, str(highest + 1)))
+            self.topics.raise_leader_epoch(highest + 1)
+
+    def _on_topics_deleted(self, names: Iterable[str]) -> None:
+        self.groups.on_topics_deleted(names)
+
+    # ---- settings
+
+    async def set_dynamic_settings(
+        self, resource: str, settings: Mapping[str, str], *, validate_only: bool
+    ) -> None:
+        """Replaces the dynamic settings of this broker (its id) or of all brokers (""). Raises
+        KafkaError for one that cannot be; otherwise they are durable and in force."""
+        for name, text in settings.items():
+            setting = broker_setting(name)
+            if setting is None:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}: there is no such setting")
+            try:
+                setting.parse(text)
+            except InvalidSetting as mistake:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, str(mistake)) from mistake
+        try:
+            config = self.config.with_dynamic(
+                dynamic=settings if resource else self.config.dynamic,
+                dynamic_default=self.config.dynamic_default if resource else settings,
+            )
+        except InvalidSetting as mistake:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(mistake)) from mistake
+        if not validate_only:
+            change = SetBrokerConfigs(resource, dict(settings))
+            await self._metadata.write(change, then=lambda: self._reconfigure(config))
+
+    def _reconfigure(self, config: BrokerConfig) -> None:
+        self.config = config
+        self.topics.set_configs(TopicConfigs(config))
+
+    # ---- stop
+
+    def end_waits(self) -> None:
+        """Begins the stop: fetches and members that wait are answered, so that their connections
+        can be closed. Nothing new may be asked after this."""
+        error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is stopping")
+        for topic in self.topics:
+            # Groups still write what they have promised.
+            if not topic.is_internal:
+                for partition in topic.partitions:
+                    partition.refuse(error)
+        if self._stopping_groups is None:
+            self._stopping_groups = asyncio.create_task(self.groups.stop(), name="stop groups")
+
+    async def stop(self) -> None:
+        """Ends everything in order. The directory counts as clean if every log could be closed."""
+        self.end_waits()
+        assert self._stopping_groups is not None
+        await self._stopping_groups
+        await self._housekeeping.stop()
+        await self.topics.finish()
+        await self.commits.close()
+        for topic in self.topics:
+            for partition in topic.partitions:
+                await partition.drain()
+        await self._metadata.close()
+        try:
+            await self.workers.run(lambda: self._logs.close(clean=self.storage.error is None))
+        except OSError as error:
+            logger.error("the log directory could not be closed in order: %s", error)
+        await self.workers.close()

@@ -1,0 +1,397 @@
+"""All topics: by name and by id, their creation, deletion and settings.
+
+What exists is decided by the metadata store. A topic is created by writing it there, then opening
+its logs, and only then showing it; it is deleted by marking it there, then hiding it, then moving
+its logs out of the way. A crash in between leaves directories without a topic or a topic without
+directories, which `reconcile.py` sorts out at the next start. Each change runs as a task of its own
+to its end, also when the client that asked for it is gone.
+
+A name is taken from the moment its creation begins until its deletion has moved the directories
+away: a second creation fails, and automatic creation joins the one under way. A topic that is
+created anew has another id, so nothing of the old one can come back under it.
+
+Not known here: requests and their versions, groups, what is in a log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from asyncbroker.damaged_log import DamagedLog
+from asyncbroker.log.errors import CorruptLog
+from asyncbroker.metadata_store import DeleteTopic, ForgetTopic, PutTopic, StoredTopic
+from asyncbroker.partition import Partition
+from asyncbroker.protocol.errors import ErrorCode, KafkaError
+from asyncbroker.topic_config import TopicConfig, TopicConfigs
+from asyncbroker.topic_names import INTERNAL_TOPICS, check_topic_name, collision_key
+
+if TYPE_CHECKING:
+    from asyncbroker.log.log_directory import LogDirectory
+    from asyncbroker.log.partition_log import PartitionLog
+    from asyncbroker.metadata_writer import MetadataWriter
+    from asyncbroker.storage import Storage
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+# Topics whose logs one thread opens before others may be shown, or the stop of the process heard.
+TOPICS_OPENED_AT_ONCE: Final = 64
+
+# Ids that Kafka keeps for itself: none at all, and that of its metadata log.
+RESERVED_IDS: Final = frozenset({bytes(16), bytes(15) + b"\x01"})
+
+
+class Topic:
+    """One topic. `partitions` is a list by index."""
+
+    __slots__ = ("config", "is_deleting", "is_internal", "name", "partitions", "topic_id")
+
+    def __init__(
+        self, name: str, topic_id: bytes, partitions: list[Partition], config: TopicConfig
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions = partitions
+        self.config = config
+        self.is_internal = name in INTERNAL_TOPICS
+        self.is_deleting = False
+
+    def configure(self, config: TopicConfig) -> None:
+        """Puts other settings in force."""
+        self.config = config
+        for partition in self.partitions:
+            partition.log.set_config(config.log)
+
+    def stored(self, overrides: Mapping[str, str]) -> StoredTopic:
+        """The topic as the metadata store keeps it, with these settings of its own."""
+        return StoredTopic(self.name, self.topic_id, len(self.partitions), dict(overrides))
+
+
+class Topics:
+    """The owner of all topics and partitions. All methods are for the event loop's thread."""
+
+    def __init__(
+        self,
+        *,
+        configs: TopicConfigs,
+        metadata: MetadataWriter,
+        logs: LogDirectory,
+        storage: Storage,
+        leader_epoch: int,
+        max_partitions: int,
+        random_bytes: Callable[[int], bytes],
+        on_deleted: Callable[[Iterable[str]], None],
+    ) -> None:
+        self.configs = configs
+        self.partition_count = 0
+        self._metadata = metadata
+        self._logs = logs
+        self._storage = storage
+        self.leader_epoch = leader_epoch
+        self._max_partitions = max_partitions
+        self._random_bytes = random_bytes
+        self._on_deleted = on_deleted
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
+        # Names in use by collision key, including those of topics that are being created.
+        self._names: dict[str, str] = {}
+        self._creating: dict[str, asyncio.Task[Topic]] = {}
+        self._removing: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    # ---- looking up
+
+    def get(self, name: str) -> Topic | None:
+        """The topic of this name."""
+        return self._by_name.get(name)
+
+    def by_id(self, topic_id: bytes) -> Topic | None:
+        """The topic of this id."""
+        return self._by_id.get(topic_id)
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    # ---- creating
+
+    def check_new(self, name: str, partition_count: int) -> None:
+        """Raises KafkaError when a topic of this name and size cannot be created now."""
+        check_topic_name(name)
+        if name in self._by_name or name in self._creating:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
+        other = self._names.get(collision_key(name))
+        if other is not None and other != name:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"topic {name} differs only in . and _ from topic {other}",
+            )
+        if self.partition_count + partition_count > self._max_partitions:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"topic {name}: more partitions than asyncbroker.max.partitions="
+                f"{self._max_partitions} in all",
+            )
+
+    def create(
+        self, name: str, partition_count: int, overrides: Mapping[str, str]
+    ) -> asyncio.Future[Topic]:
+        """Creates a topic whose settings have been checked; raises KafkaError when it cannot be.
+
+        The future is done when the topic is durable and in use, or fails with KafkaError.
+        """
+        self.check_new(name, partition_count)
+        self._names[collision_key(name)] = name
+        self.partition_count += partition_count
+        task = self._run(self._create(name, partition_count, overrides), f"create topic {name}")
+        self._creating[name] = task
+
+        def finish(done: asyncio.Task[Topic]) -> None:
+            del self._creating[name]
+            if done.cancelled() or done.exception() is not None:
+                self.partition_count -= partition_count
+                self._free_name(name)
+
+        task.add_done_callback(finish)
+        return asyncio.shield(task)
+
+    def ensure(
+        self, name: str, partition_count: int, overrides: Mapping[str, str]
+    ) -> Topic | asyncio.Future[Topic]:
+        """The topic of this name, created if it has to be. Any number may ask at the same time."""
+        topic = self._by_name.get(name)
+        if topic is not None:
+            return topic
+        creation = self._creating.get(name)
+        if creation is not None:
+            return asyncio.shield(creation)
+        return self.create(name, partition_count, overrides)
+
+    async def _create(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> Topic:
+        if (removal := self._removing.get(name)) is not None:
+            await asyncio.wait([removal])
+        stored = StoredTopic(name, new_topic_id(self._random_bytes), partition_count, {**overrides})
+        config = self.configs.of(stored.configs)
+        await self._metadata.write(PutTopic(stored))
+        try:
+            logs = await self._storage.workers.run(self._open_logs, stored, config)
+        except OSError as error:
+            logger.error("creating the logs of topic %s failed: %s", name, error)
+            # Its directories, if there are any, are removed by the next start.
+            await self._metadata.write(DeleteTopic(stored.topic_id))
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"topic {name}: {error}") from error
+        topic = self._assemble(stored, config, logs)
+        self._add(topic)
+        logger.info("created topic %s with %d partitions", name, partition_count)
+        return topic
+
+    # ---- opening
+
+    async def open_all(self, stored_topics: Iterable[StoredTopic], threads: int) -> None:
+        """At start: opens the logs of many topics in a few threads, and shows the topics. A log
+        that cannot be opened takes its partition offline, and no other."""
+        pending = [(stored, self.configs.of(stored.configs)) for stored in stored_topics]
+        starts = iter(range(0, len(pending), TOPICS_OPENED_AT_ONCE))
+
+        async def open_portions() -> None:
+            for start in starts:
+                portion = pending[start : start + TOPICS_OPENED_AT_ONCE]
+                opened = await self._storage.workers.run(self._open_portion, portion)
+                for (stored, config), logs in zip(portion, opened, strict=True):
+                    self.partition_count += stored.partition_count
+                    self._add(self._assemble(stored, config, logs))
+
+        await asyncio.gather(*(open_portions() for _ in range(threads)))
+
+    def _open_portion(
+        self, portion: Sequence[tuple[StoredTopic, TopicConfig]]
+    ) -> list[list[PartitionLog | DamagedLog]]:
+        """In a worker thread: the logs of some topics, damaged ones included."""
+        return [
+            [
+                self._open_or_give_up(stored, index, config)
+                for index in range(stored.partition_count)
+            ]
+            for stored, config in portion
+        ]
+
+    def _open_or_give_up(
+        self, stored: StoredTopic, index: int, config: TopicConfig
+    ) -> PartitionLog | DamagedLog:
+        try:
+            return self._open_log(stored, index, config)
+        except (CorruptLog, OSError) as error:
+            logger.error("%s-%d is offline: %s", stored.name, index, error)
+            return DamagedLog(str(error))
+
+    def _open_logs(self, stored: StoredTopic, config: TopicConfig) -> list[PartitionLog]:
+        """In a worker thread: the logs of a new topic."""
+        return [self._open_log(stored, index, config) for index in range(stored.partition_count)]
+
+    def _open_log(self, stored: StoredTopic, index: int, config: TopicConfig) -> PartitionLog:
+        return self._logs.open_partition(
+            stored.name,
+            index,
+            topic_id=stored.topic_id,
+            config=config.log,
+            leader_epoch=self.leader_epoch,
+            now_ms=self._storage.clock.wall_ms(),
+        )
+
+    def _assemble(
+        self,
+        stored: StoredTopic,
+        config: TopicConfig,
+        logs: Sequence[PartitionLog | DamagedLog],
+    ) -> Topic:
+        partitions = []
+        for index, log in enumerate(logs):
+            partition = Partition(
+                stored.name,
+                index,
+                stored.topic_id,
+                cast("PartitionLog", log),
+                leader_epoch=self.leader_epoch,
+                storage=self._storage,
+            )
+            if isinstance(log, DamagedLog):
+                partition.refuse(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, log.reason))
+            partitions.append(partition)
+        return Topic(stored.name, stored.topic_id, partitions, config)
+
+    def highest_logged_epoch(self) -> int:
+        """The latest leader epoch that any log has seen."""
+        epochs = (
+            partition.log.epochs.latest
+            for topic in self
+            for partition in topic.partitions
+            if not isinstance(partition.log, DamagedLog)
+        )
+        return max(epochs, default=-1)
+
+    def raise_leader_epoch(self, leader_epoch: int) -> None:
+        """Puts a later leader epoch in force for all partitions, before any is served."""
+        self.leader_epoch = leader_epoch
+        for topic in self:
+            for partition in topic.partitions:
+                partition.leader_epoch = leader_epoch
+                if not isinstance(partition.log, DamagedLog):
+                    partition.log.leader_epoch = leader_epoch
+                    partition.log.epochs.assign(leader_epoch, partition.log.end_offset)
+
+    def _add(self, topic: Topic) -> None:
+        """Shows the topic to clients."""
+        self._by_name[topic.name] = topic
+        self._by_id[topic.topic_id] = topic
+        self._names[collision_key(topic.name)] = topic.name
+
+    # ---- deleting
+
+    def delete(self, topic: Topic) -> asyncio.Future[None]:
+        """Deletes a topic; raises KafkaError when somebody else is at it.
+
+        The future is done when the topic is gone for good and its name is free; the files are
+        removed after that.
+        """
+        if topic.is_deleting:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name} is being deleted"
+            )
+        topic.is_deleting = True
+        task = self._run(self._delete(topic), f"delete topic {topic.name}")
+        self._removing[topic.name] = task
+        task.add_done_callback(lambda _: self._removing.pop(topic.name))
+        return asyncio.shield(task)
+
+    async def _delete(self, topic: Topic) -> None:
+        try:
+            await self._metadata.write(DeleteTopic(topic.topic_id), then=lambda: self._hide(topic))
+        except KafkaError:
+            topic.is_deleting = False
+            raise
+        for partition in topic.partitions:
+            await partition.drain()
+        names = [(topic.name, partition.index) for partition in topic.partitions]
+        try:
+            moved = await self._storage.workers.run(self._logs.delete_partitions, names)
+        except OSError as error:
+            # The store knows that they must go; the next start tries again.
+            logger.error("moving away the logs of topic %s failed: %s", topic.name, error)
+        else:
+            self._run(self._remove(topic.topic_id, moved), f"remove topic {topic.name}")
+        self._free_name(topic.name)
+        logger.info("deleted topic %s", topic.name)
+
+    async def _remove(self, topic_id: bytes, directories: list[str]) -> None:
+        """In the background: the files of a deleted topic, which may be large."""
+        try:
+            for directory in directories:
+                await self._storage.workers.run(self._logs.remove, directory)
+            await self._metadata.write(ForgetTopic(topic_id))
+        except (OSError, KafkaError) as error:
+            logger.error("removing the files of a deleted topic failed: %s", error)
+
+    def _hide(self, topic: Topic) -> None:
+        """From here on the topic is gone for clients; waiting fetches are told."""
+        del self._by_name[topic.name]
+        del self._by_id[topic.topic_id]
+        self.partition_count -= len(topic.partitions)
+        error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name} was deleted")
+        for partition in topic.partitions:
+            partition.refuse(error)
+        self._on_deleted([topic.name])
+
+    def _free_name(self, name: str) -> None:
+        key = collision_key(name)
+        if self._names.get(key) == name and name not in self._creating:
+            del self._names[key]
+
+    # ---- settings
+
+    def set_overrides(self, topic: Topic, overrides: Mapping[str, str]) -> asyncio.Future[None]:
+        """Gives the topic these settings of its own, which have been checked, in place of those it
+        has. Done when they are durable and in force; raises KafkaError for a topic on its way out.
+        """
+        if topic.is_deleting:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name} is being deleted"
+            )
+        config = self.configs.of(overrides)
+        return asyncio.shield(
+            self._metadata.write(
+                PutTopic(topic.stored(config.overrides)), then=lambda: topic.configure(config)
+            )
+        )
+
+    def set_configs(self, configs: TopicConfigs) -> None:
+        """Applies other settings of the broker to all topics."""
+        self.configs = configs
+        for topic in self:
+            topic.configure(configs.of(topic.config.overrides))
+
+    # ---- tasks
+
+    def _run(self, work: Coroutine[Any, Any, Result], name: str) -> asyncio.Task[Result]:
+        """Starts a change that has to come to its end, whoever waits for it."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def finish(self) -> None:
+        """Waits for all changes under way."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+def new_topic_id(random_bytes: Callable[[int], bytes]) -> bytes:
+    """An id that no other topic has."""
+    topic_id = random_bytes(16)
+    while topic_id in RESERVED_IDS:
+        topic_id = random_bytes(16)
+    return topic_id
