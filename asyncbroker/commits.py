@@ -13,6 +13,7 @@ change behind it.
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 from typing import TYPE_CHECKING, Final
 
@@ -27,7 +28,10 @@ FLUSHES_AT_ONCE: Final = 4
 
 
 class _Waiting:
-    """Who waits for one partition, and the highest end that any of them waits for."""
+    """Who waits for one partition, and the highest end that any of them waits for.
+
+    While it waits, the partition counts a job: its log must not be closed under a coming fsync.
+    """
 
     __slots__ = ("end_offset", "futures", "partition")
 
@@ -35,9 +39,11 @@ class _Waiting:
         self.partition = partition
         self.end_offset = 0
         self.futures: list[asyncio.Future[None]] = []
+        partition.enter()
 
     def answer(self, error: BaseException | None) -> None:
         """Ends the wait of all who have not gone away."""
+        self.partition.leave()
         if isinstance(error, OSError):
             message = f"{self.partition.name} is not durable: {error}"
             error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
@@ -99,7 +105,6 @@ class Commits:
             elif self._storage.error is not None:
                 waiting.answer(self._storage.error)
             else:
-                waiting.partition.enter()
                 dirty.append(waiting)
         self._flushes_running = min(len(dirty), FLUSHES_AT_ONCE)
         for first in range(self._flushes_running):
@@ -114,8 +119,8 @@ class Commits:
         bug = done.exception()
         errors = done.result() if bug is None else [bug] * len(stripe)
         for waiting, error in zip(stripe, errors, strict=True):
-            waiting.partition.leave()
-            if isinstance(error, OSError):
+            # A log that was closed meanwhile (its topic is deleted) says nothing about the disk.
+            if isinstance(error, OSError) and error.errno != errno.EBADF:
                 self._storage.fail(error)
             waiting.answer(error)
         self._flushes_running -= 1

@@ -320,6 +320,11 @@ class Partition:
         for waiter in tuple(self.waiters):
             waiter.wake()
 
+    def expire_producers(self) -> None:
+        """Forgets silent producers; not now if a thread appends, another time will do."""
+        if not self._is_draining_queue:
+            self.log.expire_producers(self._clock_wall_ms())
+
     async def drain(self) -> None:
         """Waits until no thread works on the log, so that its files can be closed or renamed."""
         if self._jobs:
