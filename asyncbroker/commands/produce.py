@@ -10,7 +10,7 @@ import io
 import select
 import sys
 from collections.abc import Iterator
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, Protocol
 
 import click
 
@@ -87,8 +87,14 @@ def produce(
     click.echo(f"{count} record{'s' * (count != 1)} written to {topic}", err=True)
 
 
-def lines_of(stream: BinaryIO, producer: Producer) -> Iterator[bytes]:
-    """The lines of a stream without their ends; flushes the producer while it waits for more."""
+class Flushable(Protocol):
+    """What `lines_of` needs of a producer."""
+
+    def flush(self) -> None: ...
+
+
+def lines_of(stream: BinaryIO, producer: Flushable) -> Iterator[bytes]:
+    """The lines of a stream without their ends; flushes the producer before it waits for more."""
     rest = b""
     while True:
         if not _has_input(stream):

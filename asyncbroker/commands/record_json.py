@@ -50,18 +50,22 @@ def record_from_json(line: bytes) -> RecordToProduce:
         raise ValueError("a record is a JSON object")
     if "value" not in document:
         raise ValueError('a record has a "value", which may be null')
-    headers = document.get("headers") or []
-    if isinstance(headers, dict):
-        headers = list(headers.items())
-    if not all(isinstance(h, (list, tuple)) and len(h) == 2 for h in headers):
-        raise ValueError('"headers" are pairs of a name and a value')
     return RecordToProduce(
         value=_decoded(document["value"], "value"),
         key=_decoded(document.get("key"), "key"),
-        headers=[(str(name), _decoded(content, "headers")) for name, content in headers],
+        headers=_headers(document.get("headers")),
         timestamp_ms=_integer(document.get("timestamp"), "timestamp"),
         partition=_integer(document.get("partition"), "partition"),
     )
+
+
+def _headers(value: Any) -> list[tuple[str, bytes | None]]:
+    pairs = list(value.items()) if isinstance(value, dict) else value or []
+    if not isinstance(pairs, list) or not all(
+        isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs
+    ):
+        raise ValueError('"headers" are pairs of a name and a value')
+    return [(str(name), _decoded(content, "headers")) for name, content in pairs]
 
 
 def _encoded(data: bytes | None) -> str | dict[str, str] | None:
