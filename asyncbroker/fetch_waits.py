@@ -57,12 +57,19 @@ class FetchWaits:
 
     async def wait(
         self,
-        partitions: Sequence[Partition],
+        seen: Sequence[tuple[Partition, int]],
         missing_bytes: int,
         deadline: float,
         context: RequestContext,
     ) -> None:
-        """Returns when there is a reason to look at the partitions again: see above."""
+        """Returns when there is a reason to look at the partitions again: see above.
+
+        `seen` are the partitions with the high watermarks that the fetch saw when it looked. It may
+        have waited since, for the disk or for its turn: what has moved meanwhile wakes nobody.
+        """
+        if any(partition.has_moved(high_watermark) for partition, high_watermark in seen):
+            return
+        partitions = [partition for partition, _ in seen]
         waiter = FetchWaiter(missing_bytes)
         for partition in partitions:
             partition.waiters.add(waiter)

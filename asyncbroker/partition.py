@@ -285,6 +285,10 @@ class Partition:
         """Whether the log has gone on in another segment after the one that has `offset`."""
         return offset < self.log.active_base_offset
 
+    def has_moved(self, high_watermark: int) -> bool:
+        """Whether a reader who saw this high watermark would see something else now."""
+        return self.high_watermark != high_watermark or self._refusal is not None
+
     def check_readable(self) -> None:
         """Raises KafkaError with what keeps the partition from being used, if anything does."""
         if self._refusal is not None or self._storage.error is not None:

@@ -89,7 +89,7 @@ async def _finish(broker: Broker, context: RequestContext, fetch: _Fetch) -> Fet
         if waits.is_full() or context.is_closing():
             break
         missing_bytes = request.min_bytes - fetch.size
-        await waits.wait(fetch.partitions(), missing_bytes, deadline, context)
+        await waits.wait(fetch.seen(), missing_bytes, deadline, context)
         fetch.look_again()
         await fetch.look_on_disk()
     if not fetch.load():
@@ -136,9 +136,13 @@ class _Fetch:
         """Whether waiting would be wrong: there is enough, or something that cannot wait."""
         return self._has_verdict or self.size >= self.request.min_bytes
 
-    def partitions(self) -> list[Partition]:
-        """Where more records may come from."""
-        return [look.partition for look in self._looks if look.partition is not None]
+    def seen(self) -> list[tuple[Partition, int]]:
+        """Where more records may come from, each with the high watermark that it had."""
+        return [
+            (look.partition, look.answer.high_watermark)
+            for look in self._looks
+            if look.partition is not None
+        ]
 
     def look(self) -> bool:
         """Looks at the partitions not looked at yet, up to one that takes the disk to find its way

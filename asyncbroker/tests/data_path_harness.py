@@ -12,11 +12,12 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from asyncbroker.broker import Broker
+from asyncbroker.broker import MEMORY_DIRECTORY, Broker
 from asyncbroker.clock import ManualClock
 from asyncbroker.config import BrokerConfig
 from asyncbroker.context import RequestContext
 from asyncbroker.handlers import HANDLERS
+from asyncbroker.log.checkpoints import CLEAN_SHUTDOWN
 from asyncbroker.log.files import Files, MemoryFiles
 from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.partition import Partition
@@ -126,6 +127,11 @@ async def under_test(
         yield UnderTest(broker, clock, files)
     finally:
         await broker.stop()
+
+
+def forget_clean_stop(files: Files) -> None:
+    """Makes the next start follow a crash, as far as it can tell."""
+    files.remove(f"{MEMORY_DIRECTORY}/{CLEAN_SHUTDOWN}")
 
 
 async def settle() -> None:

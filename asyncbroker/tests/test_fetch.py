@@ -30,6 +30,7 @@ from asyncbroker.tests.data_path_harness import (
     bytes_of,
     errors_of,
     fetch_request,
+    forget_clean_stop,
     offsets_of,
     produce_request,
     settle,
@@ -261,6 +262,23 @@ async def test_a_fetch_waits_for_min_bytes_over_all_its_partitions() -> None:
         assert [len(offsets_of(data)) for data in answers_of(answer.result())] == [1, 2]
 
 
+async def test_what_comes_between_the_look_and_the_wait_is_not_missed() -> None:
+    """A fetch that has to wait goes on in a task, which starts later than others may append."""
+    async with under_test() as test:
+        topic = await test.topic()
+        request = fetch_request({("flights", 0): 0}, max_wait_ms=1000)
+        answer = test.begin(request, 12)
+        test.begin(produce_request(batch_of()), 9)
+        await settle()
+        assert answer.done()
+        assert offsets_of(answer_of(answer.result())) == [0]
+        at_the_end = fetch_request({("flights", 0): 1}, max_wait_ms=1000)
+        answer = test.begin(at_the_end, 12)
+        topic.partitions[0].refuse(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        await settle()
+        assert answer.done()
+
+
 async def test_at_the_deadline_a_fetch_returns_what_there_is() -> None:
     """Rule 53."""
     async with under_test() as test:
@@ -406,6 +424,7 @@ async def test_a_reader_whose_epoch_ended_earlier_is_told_where_and_gets_no_reco
         old_epoch = topic.partitions[0].leader_epoch
         for _ in range(3):
             await test.produce(batch_of())
+    forget_clean_stop(files)
     async with under_test(files=files, metadata=metadata) as test:
         partition = test.broker.topics.get("flights").partitions[0]  # type: ignore[union-attr]
         assert partition.leader_epoch > old_epoch

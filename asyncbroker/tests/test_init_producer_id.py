@@ -1,4 +1,4 @@
-"""Producer ids: facts §2.4, rule 45."""
+"""InitProducerId, and the ids that it gives out: facts §2.4, rule 45."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import asyncio
 
 import pytest
 
+from asyncbroker.log.files import MemoryFiles
 from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.metadata_writer import MetadataWriter
 from asyncbroker.producer_ids import BLOCK_LENGTH, NEXT_PRODUCER_ID, ProducerIds
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
+from asyncbroker.protocol.messages.init_producer_id import InitProducerIdRequest
+from asyncbroker.tests.data_path_harness import forget_clean_stop, under_test
 from asyncbroker.workers import InlineWorkers
 
 
@@ -69,3 +72,49 @@ async def test_who_stops_waiting_takes_nobody_elses_block_away() -> None:
     assert await patient == 0
 
 
+# ---- the handler
+
+
+async def test_a_producer_without_transactions_gets_a_fresh_id_and_epoch_0() -> None:
+    """Rule 45."""
+    async with under_test() as test:
+        for version in range(6):
+            answer = await test.ask(InitProducerIdRequest(transaction_timeout_ms=60_000), version)
+            assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, version, 0)
+
+
+async def test_the_id_and_epoch_that_a_producer_names_are_not_given_again() -> None:
+    async with under_test() as test:
+        request = InitProducerIdRequest(producer_id=0, producer_epoch=3)
+        first = await test.ask(InitProducerIdRequest(), 4)
+        answer = await test.ask(request, 4)
+        assert answer.producer_id != first.producer_id
+        assert answer.producer_epoch == 0
+
+
+async def test_ids_never_repeat_over_a_restart() -> None:
+    """Rule 45: clean or not."""
+    files, metadata = MemoryFiles(), MemoryMetadataStore()
+    seen = []
+    for _ in range(3):
+        async with under_test(files=files, metadata=metadata) as test:
+            for _ in range(2):
+                seen.append((await test.ask(InitProducerIdRequest(), 4)).producer_id)
+        forget_clean_stop(files)
+    assert len(set(seen)) == 6
+
+
+@pytest.mark.parametrize(
+    ("transactional_id", "code"),
+    [
+        ("bank", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ("", ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_a_transactional_producer_is_refused_for_good(
+    transactional_id: str, code: ErrorCode
+) -> None:
+    async with under_test() as test:
+        with pytest.raises(KafkaError) as raised:
+            await test.ask(InitProducerIdRequest(transactional_id=transactional_id), 4)
+        assert raised.value.code is code

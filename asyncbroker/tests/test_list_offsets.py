@@ -29,6 +29,7 @@ from asyncbroker.tests.data_path_harness import (
     NOW_MS,
     UnderTest,
     batch_of,
+    forget_clean_stop,
     under_test,
 )
 
@@ -213,6 +214,7 @@ async def test_the_largest_epoch_not_above_the_asked_one_and_where_it_ended() ->
             topic = test.broker.topics.get("flights") or await test.topic()
             epochs.append(topic.partitions[0].leader_epoch)
             await test.produce(batch_of(count))
+        forget_clean_stop(files)
     async with under_test(files=files, metadata=metadata) as test:
         first, second = epochs
         current = test.broker.topics.get("flights").partitions[0].leader_epoch  # type: ignore[union-attr]
