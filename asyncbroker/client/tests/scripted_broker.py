@@ -45,6 +45,7 @@ class ScriptedBroker:
         self.answers: dict[str, Any] = {}
         self.requests: list[tuple[str, int, Any]] = []
         self.connection_count = 0
+        self._arrival = threading.Condition()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._open: list[socket.socket] = []
@@ -57,6 +58,11 @@ class ScriptedBroker:
     def requests_of(self, api: str) -> list[Any]:
         """The requests of one API, in the order in which they came."""
         return [request for name, _, request in self.requests if name == api]
+
+    def await_request(self, api: str) -> None:
+        """Waits until a request of this API has come, whose answer is then settled."""
+        with self._arrival:
+            assert self._arrival.wait_for(lambda: self.requests_of(api), timeout=10)
 
     def versions_of(self, api: str) -> list[int]:
         """The versions in which they came."""
@@ -101,13 +107,16 @@ class ScriptedBroker:
         version = header.api_version
         if version not in self.versions[api.key]:
             assert api.name == "ApiVersions", f"{api.name} v{version} was not offered"
-            self.requests.append((api.name, version, None))
+            request: Any = None
             answer: Any = self._api_versions(ErrorCode.UNSUPPORTED_VERSION)
-            version = 0
         else:
             request = api.request_codec(version).decode(frame, position)
-            self.requests.append((api.name, version, request))
             answer = self._answer(api.name, request, version)
+        with self._arrival:
+            self.requests.append((api.name, version, request))
+            self._arrival.notify_all()
+        if request is None:
+            version = 0
         if answer is CLOSE:
             return None
         if answer is SILENCE:

@@ -233,6 +233,7 @@ def test_after_an_interruption_the_old_answer_is_not_taken_for_the_new(
     connection = cluster.connection(1, deadline)
     # As ctrl-C leaves it, between a request and its response.
     connection.send(ListOffsetsRequest(), deadline)
+    broker.await_request("ListOffsets")
     assert latest_offsets(cluster, [FLIGHTS]) == {FLIGHTS: 42}
     assert broker.connection_count == 2
 
