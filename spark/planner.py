@@ -178,13 +178,15 @@ def _within_log(
             f"greater than the resolved end offset {end} for topic {partition.topic} partition "
             f"{partition.partition}."
         )
-    if start >= earliest and end <= latest:
+    if (start >= earliest and end <= latest) or not wanted.size:
         return wanted
-    if fail_on_data_loss and wanted.size:
-        raise DataLost(
-            f"{partition} has offsets {earliest} to before {latest}, and {start} to before {end} "
-            "were asked for."
-        )
+    reason = (
+        f"{partition} has offsets {earliest} to before {latest}, and {start} to before {end} were "
+        "asked for."
+    )
+    if fail_on_data_loss:
+        raise DataLost(reason)
+    logger.warning("Some data may have been lost. %s", reason)
     start = min(max(start, earliest), latest)
     return OffsetRange(partition, start, max(start, min(end, latest)))
 
