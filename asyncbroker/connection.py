@@ -59,6 +59,8 @@ class ConnectionLimits:
     unfinished_bytes_per_second_min: int = 16 * 1024
     # A peer that asks and does not read is closed after this time without progress.
     slow_reader_seconds_max: float = 30.0
+    # Above this many unsent bytes its requests are not looked at.
+    output_bytes_max: int = 256 * 1024
 
 
 class Connection(asyncio.BufferedProtocol):

@@ -26,11 +26,6 @@ SENDFILE_BYTES_MIN: Final = 32 * 1024
 # How much of a range is read at once when it goes through the transport.
 PIECE_BYTES: Final = 1024 * 1024
 
-# Above the high mark the connection stops serving requests; it goes on when all has left, which is
-# also when sendfile may be used again.
-BUFFER_BYTES_HIGH: Final = 256 * 1024
-BUFFER_BYTES_LOW: Final = 0
-
 
 class ReadableFile(Protocol):
     """What is needed of a log file (`asyncbroker/log/files.py`)."""
@@ -56,10 +51,16 @@ Part = bytes | bytearray | memoryview | SizedPart
 
 
 class Output:
-    """Writes to one transport. `is_full` says that the peer is slow: give it nothing more."""
+    """Writes to one transport. Above `bytes_max` of unsent bytes `is_full` says that the peer is
+    slow, and is to be given nothing more until all has left."""
 
     def __init__(
-        self, transport: asyncio.Transport, workers: Workers, *, may_sendfile: bool
+        self,
+        transport: asyncio.Transport,
+        workers: Workers,
+        *,
+        bytes_max: int,
+        may_sendfile: bool,
     ) -> None:
         self._transport = transport
         self._workers = workers
@@ -70,7 +71,8 @@ class Output:
             socket = transport.get_extra_info("socket")
             self._socket = socket.fileno() if socket is not None else -1
         self.is_full = False
-        transport.set_write_buffer_limits(high=BUFFER_BYTES_HIGH, low=BUFFER_BYTES_LOW)
+        # Only when the transport is empty may sendfile be used again.
+        transport.set_write_buffer_limits(high=bytes_max, low=0)
 
     def write(self, frames: list[bytes]) -> None:
         """Writes whole responses, together."""

@@ -74,12 +74,18 @@ async def _run(config: BrokerConfig, on_ready: Callable[[Address], None]) -> int
         addresses = server.bind()
         await broker.start()
     except (CannotListen, DirectoryRefused, OSError) as error:
+        server.unbind()
         logger.error("cannot start: %s", error)
         return EXIT_FAILED
     # What is there now stays: garbage collection need not look at it again.
     gc.freeze()
     server.start()
-    logger.info("serving on %s", ", ".join(map(str, addresses)))
+    logger.info(
+        "serving on %s as %s",
+        ", ".join(map(str, server.bound)),
+        ", ".join(map(str, addresses)),
+        extra={"fields": {"bound": [str(address) for address in server.bound]}},
+    )
     on_ready(addresses[0])
     logger.info("stopping: %s", await stop_asked)
     return await _stop(broker, server, config.stop_timeout_ms / 1000)
@@ -123,8 +129,9 @@ def make_server(broker: Broker, *, metrics: Metrics | None = None) -> Server:
         metrics=metrics,
         limits=ConnectionLimits(
             frame_bytes_max=config.socket_request_max_bytes,
-            idle_seconds_max=config.connections_max_idle_ms / 1000,
+            idle_seconds_max=seconds(config.connections_max_idle_ms),
             unfinished_seconds_max=config.connection_frame_timeout_ms / 1000,
+            output_bytes_max=config.connection_output_max_bytes,
         ),
         accept_limits=accept_limits,
         bytes_in_flight_max=in_flight_max if in_flight_max >= 0 else UNLIMITED_BYTES,
@@ -137,6 +144,11 @@ def make_server(broker: Broker, *, metrics: Metrics | None = None) -> Server:
         send_buffer_bytes=config.socket_send_buffer_bytes,
         receive_buffer_bytes=config.socket_receive_buffer_bytes,
     )
+
+
+def seconds(milliseconds: int) -> float:
+    """Kafka's negative times have no end."""
+    return milliseconds / 1000 if milliseconds >= 0 else float("inf")
 
 
 def _watch_signals() -> asyncio.Future[str]:

@@ -60,6 +60,7 @@ class Server:
         self._receive_buffer_bytes = receive_buffer_bytes
         self._sockets: list[socket.socket] = []
         self._advertised: dict[socket.socket, Address] = {}
+        self.bound: list[Address] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._opening: set[asyncio.Task[None]] = set()
         self.addresses: list[Address] = []
@@ -82,6 +83,7 @@ class Server:
             reason = error.strerror or error
             raise CannotListen(f"cannot listen on {where}: {reason}") from error
         self._sockets = [listening for listening, _ in opened]
+        self.bound = [Address(*listening.getsockname()[:2]) for listening in self._sockets]
         self._advertised = dict(opened)
         return self.addresses
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from struct import pack
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from asyncbroker.connection import AHEAD_BYTES_MAX, TURN_REQUESTS_MAX, ConnectionLimits
-from asyncbroker.output import BUFFER_BYTES_HIGH
 from asyncbroker.protocol.errors import ProtocolError
 from asyncbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from asyncbroker.protocol.messages.list_groups import (
@@ -340,13 +339,13 @@ async def test_a_peer_that_does_not_read_is_not_served_further_and_then_closed(
     handlers = stand_ins(ListGroups=large_answer, Heartbeat=answer_heartbeat)
     async with edge(handlers, limits=limits, send_buffer_bytes=65536) as running:
         peer, other = await running.connect(4096), await running.connect()
-        peer.writer.transport.pause_reading()
+        cast(asyncio.Transport, peer.writer.transport).pause_reading()
         for number in range(100):
             peer.send(request_frame("ListGroups", 0, ListGroupsRequest(), number))
         await until(lambda: any(one._output.is_full for one in running.connections._open))
         (connection,) = [one for one in running.connections._open if one._output.is_full]
         unsent = connection._transport.get_write_buffer_size()
-        assert unsent < BUFFER_BYTES_HIGH + 1_200_000
+        assert unsent < limits.output_bytes_max + 1_200_000
         served = running.dispatcher.request_counts()["ListGroups v0"]
         assert served < 10
         running.advance(29)

@@ -1,0 +1,201 @@
+"""`asyncbroker serve` as a process: the ready line, signals, exit status, refusals."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from asyncbroker.tests.broker_process import BrokerProcess
+
+LISTEN = "--listen=127.0.0.1:0"
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+
+
+def serve_to_the_end(*options: str) -> subprocess.CompletedProcess[str]:
+    """Runs a broker that ends by itself."""
+    return subprocess.run(
+        [sys.executable, "-m", "asyncbroker", "serve", *options],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def produce_acks_all(broker: BrokerProcess, topic: str) -> None:
+    from asyncbroker.protocol.messages.metadata import MetadataRequestTopic
+    from asyncbroker.protocol.messages.produce import PartitionProduceData, TopicProduceData
+    from asyncbroker.protocol.records import Record, build_batch
+
+    with broker.connect() as peer:
+        peer.ask("Metadata", 4, topics=[MetadataRequestTopic(name=topic)])
+        batch = build_batch([Record(0, 1_700_000_000_000, b"key", b"value", [])])
+        data = TopicProduceData(topic, [PartitionProduceData(0, batch)])
+        response = peer.ask("Produce", 7, acks=-1, timeout_ms=10_000, topic_data=[data])
+        (outcome,) = response.responses[0].partition_responses
+        assert outcome.error_code == 0
+
+
+def high_watermark(broker: BrokerProcess, topic: str) -> int:
+    from asyncbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
+
+    with broker.connect() as peer:
+        asked = ListOffsetsTopic(topic, [ListOffsetsPartition(partition_index=0, timestamp=-1)])
+        response = peer.ask("ListOffsets", 1, replica_id=-1, topics=[asked])
+        (partition,) = response.topics[0].partitions
+        assert partition.error_code == 0
+        offset: int = partition.offset
+        return offset
+
+
+def test_a_memory_broker_says_that_it_is_ready_answers_and_stops_with_status_0() -> None:
+    with BrokerProcess("--memory", LISTEN) as broker:
+        host, port = broker.address
+        assert host == "127.0.0.1"
+        assert port > 0
+        with broker.connect() as peer:
+            response = peer.ask("ApiVersions", 0)
+            assert response.error_code == 0
+            assert {key.api_key for key in response.api_keys} >= {0, 1, 3, 18}
+            metadata = peer.ask("Metadata", 1, topics=[])
+            assert [(one.host, one.port) for one in metadata.brokers] == [(host, port)]
+            broker.signal(signal.SIGTERM)
+            assert broker.wait() == 0
+            assert peer.is_closed()
+        # Standard output is for the ready line alone.
+        assert broker.rest_of_output == ""
+        assert any("stopped" in line for line in broker.errors)
+        assert not any("Traceback" in line for line in broker.errors)
+
+
+def test_an_interrupt_stops_as_well() -> None:
+    with BrokerProcess("--memory", LISTEN) as broker:
+        broker.signal(signal.SIGINT)
+        assert broker.wait() == 0
+
+
+def test_a_second_signal_ends_at_once() -> None:
+    with BrokerProcess("--memory", LISTEN) as broker, broker.connect() as peer:
+        # A response that nobody reads keeps the first stop waiting.
+        peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        from asyncbroker.protocol.messages.describe_configs import (
+            DescribeConfigsRequest,
+            DescribeConfigsResource,
+        )
+        from asyncbroker.tests.edge_harness import request_frame
+
+        asked = [DescribeConfigsResource(4, "1", None)] * 200
+        request = request_frame("DescribeConfigs", 4, DescribeConfigsRequest(resources=asked))
+        peer.socket.sendall(request * 20)
+        peer.socket.recv(1)
+        broker.signal()
+        while not any("stopping: SIGTERM" in line for line in broker.errors):
+            assert broker.process.poll() is None
+        broker.signal()
+        assert broker.wait() == 128 + signal.SIGTERM
+        assert any("at once" in line for line in broker.errors)
+
+
+def test_acknowledged_records_are_there_after_stop_and_after_kill(tmp_path: Path) -> None:
+    data = f"--data={tmp_path / 'data'}"
+    with BrokerProcess(data, LISTEN) as broker:
+        produce_acks_all(broker, "flights")
+        broker.signal()
+        assert broker.wait() == 0
+    with BrokerProcess(data, LISTEN) as broker:
+        assert high_watermark(broker, "flights") == 1
+        produce_acks_all(broker, "flights")
+        broker.signal(signal.SIGKILL)
+        assert broker.wait() == -signal.SIGKILL
+    with BrokerProcess(data, LISTEN) as broker:
+        assert high_watermark(broker, "flights") == 2
+
+
+def test_a_second_broker_on_the_same_directory_is_refused(tmp_path: Path) -> None:
+    data = f"--data={tmp_path / 'data'}"
+    with BrokerProcess(data, LISTEN) as broker:
+        second = serve_to_the_end(data, LISTEN)
+        assert second.returncode == 1
+        assert second.stdout == ""
+        assert "cannot start" in second.stderr
+        assert str(tmp_path / "data") in second.stderr
+        assert "Traceback" not in second.stderr
+        produce_acks_all(broker, "still-there")
+
+
+def test_a_port_in_use_is_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        ended = serve_to_the_end("--memory", "--listen", address)
+    assert ended.returncode == 1
+    assert f"cannot listen on {address}" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--memory", "--data=x"), "exclude each other"),
+        (("--listen=nonsense",), "is not HOST:PORT"),
+        (("--listen=a:99999",), "is not HOST:PORT"),
+        (("--set=num.partitons=3",), "num.partitions"),
+        (("--set=num.partitions",), "must be NAME=VALUE"),
+        (("--set=num.partitions=many",), "num.partitions"),
+        (("--config=/no/such/file",), "/no/such/file"),
+        (("--advertise=a:1", "--advertise=b:2"), "more --advertise than --listen"),
+    ],
+)
+def test_options_that_cannot_be_used_are_explained(options: tuple[str, ...], message: str) -> None:
+    ended = serve_to_the_end(*options)
+    assert ended.returncode in (1, 2)
+    assert message in ended.stderr
+    assert ended.stdout == ""
+    assert "Traceback" not in ended.stderr
+
+
+def test_each_listener_tells_clients_its_own_address() -> None:
+    options = ("--memory", LISTEN, LISTEN, "--advertise=one.example:1", "--advertise=two.example:2")
+    broker = BrokerProcess(*options, "--log-format=json")
+    with broker:
+        assert broker.address == ("one.example", 1)
+        # The addresses bound are in nobody's line but the log's.
+        ports = [json.loads(line).get("bound") for line in broker.errors]
+        bound = next(addresses for addresses in ports if addresses)
+        told = [("one.example", 1), ("two.example", 2)]
+        for host_and_port, expected in zip(bound, told, strict=True):
+            host, _, port = host_and_port.rpartition(":")
+            broker.address = (host, int(port))
+            with broker.connect() as peer:
+                metadata = peer.ask("Metadata", 1, topics=[])
+                assert [(one.host, one.port) for one in metadata.brokers] == [expected]
+
+
+def test_logs_are_json_when_asked_for() -> None:
+    with BrokerProcess("--memory", LISTEN, "--log-format=json") as broker:
+        with broker.connect() as peer:
+            peer.socket.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert peer.is_closed()
+        broker.signal()
+        assert broker.wait() == 0
+    lines = [json.loads(line) for line in broker.errors]
+    (closed,) = [line for line in lines if line["message"].startswith("closed ")]
+    assert closed["level"] == "WARNING"
+    assert closed["peer"].startswith("127.0.0.1:")
+    assert "a frame of" in closed["message"]
+
+
+def test_the_portable_fallbacks_serve_too(tmp_path: Path) -> None:
+    environment = {"ASYNCBROKER_PORTABLE": "1"}
+    data = f"--data={tmp_path / 'data'}"
+    with BrokerProcess(data, LISTEN, environment=environment) as broker:
+        produce_acks_all(broker, "flights")
+        assert high_watermark(broker, "flights") == 1
+        broker.signal()
+        assert broker.wait() == 0

@@ -1,0 +1,110 @@
+"""How long a broker takes from exec to its first answered ApiVersions, and the memory it has then.
+
+The client is a socket that tries until it is let in, so that nothing but the broker is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from struct import pack, unpack
+
+API_VERSIONS_V0 = pack(">ihhih", 10, 18, 0, 1, -1)
+RETRY_SECONDS = 0.002
+START_SECONDS_MAX = 30.0
+SETTLE_SECONDS = 0.5
+
+# What the project asks of itself.
+MILLISECONDS_MAX = 250
+MEBIBYTES_MAX = 60
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port
+
+
+def ask_api_versions(port: int, deadline: float) -> None:
+    """Returns when the broker has answered."""
+    while True:
+        try:
+            with socket.create_connection(("127.0.0.1", port), START_SECONDS_MAX) as connection:
+                connection.sendall(API_VERSIONS_V0)
+                (size,) = unpack(">i", connection.recv(4, socket.MSG_WAITALL))
+                assert len(connection.recv(size, socket.MSG_WAITALL)) == size
+                return
+        except ConnectionError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(RETRY_SECONDS)
+
+
+def start_once(on_disk: bool, warm_up: bool) -> tuple[float, float, float]:
+    """One start: milliseconds to the answer, CPU milliseconds by then, mebibytes afterwards."""
+    port = free_port()
+    with tempfile.TemporaryDirectory() as directory:
+        where = ["--data", directory] if on_disk else ["--memory"]
+        command = [sys.executable, "-m", "asyncbroker", "serve", *where]
+        command += ["--listen", f"127.0.0.1:{port}", "--log-level", "error"]
+        started = time.monotonic()
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        try:
+            ask_api_versions(port, started + START_SECONDS_MAX)
+            milliseconds = (time.monotonic() - started) * 1000
+            stat = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+            cpu_ms = (int(stat[11]) + int(stat[12])) * 1000 / os.sysconf("SC_CLK_TCK")
+            if not warm_up:
+                time.sleep(SETTLE_SECONDS)
+            pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+            return milliseconds, cpu_ms, pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def show_imports() -> None:
+    """The slowest imports of a start, by their own time."""
+    command = [sys.executable, "-X", "importtime", "-c"]
+    command += ["import asyncbroker.__main__, asyncbroker.commands.serve, asyncbroker.runner"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stderr.splitlines()
+    rows = [line.removeprefix("import time:").split("|") for line in lines]
+    rows = [row for row in rows if len(row) == 3 and row[0].strip().isdigit()]
+    rows.sort(key=lambda row: -int(row[0]))
+    for own, total, name in rows[:40]:
+        print(f"{int(own) / 1000:8.1f} ms {int(total) / 1000:8.1f} ms in all  {name.strip()}")
+    print(f"{sum(int(row[0]) for row in rows) / 1000:8.1f} ms  {len(rows)} modules")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=10, help="how many starts")
+    parser.add_argument("--data", action="store_true", help="on a fresh data directory")
+    parser.add_argument("--imports", action="store_true", help="show what imports cost")
+    options = parser.parse_args()
+    if options.imports:
+        show_imports()
+        return 0
+    start_once(options.data, warm_up=True)
+    rows = [start_once(options.data, warm_up=False) for _ in range(options.count)]
+    times, cpu, memory = zip(*rows, strict=True)
+    print(f"{'':24}{'minimum':>10}{'median':>10}{'maximum':>10}   wanted below")
+    for name, values, wanted in (
+        ("exec to ApiVersions, ms", times, MILLISECONDS_MAX),
+        ("CPU by then, ms", cpu, None),
+        ("resident memory, MiB", memory, MEBIBYTES_MAX),
+    ):
+        low, middle, high = min(values), statistics.median(values), max(values)
+        print(f"{name:24}{low:10.1f}{middle:10.1f}{high:10.1f}   {wanted or ''}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
