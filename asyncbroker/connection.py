@@ -110,7 +110,12 @@ class Connection(asyncio.BufferedProtocol):
         # An IPv4 peer of a socket that serves both families.
         self.context.client_host = peer[0].removeprefix("::ffff:")
         self.context.client_port = peer[1]
-        self._output = Output(transport, self._owner.workers, may_sendfile=self._owner.may_sendfile)
+        self._output = Output(
+            transport,
+            self._owner.workers,
+            bytes_max=self._owner.limits.output_bytes_max,
+            may_sendfile=self._owner.may_sendfile,
+        )
         self._owner.add(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
