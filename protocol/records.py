@@ -85,6 +85,7 @@ __all__ = [
 # Far above what 1 MiB of honest batch (`max.message.bytes`) decompresses to.
 DECOMPRESSED_BYTES_MAX: Final = 128 << 20
 
+_NULL_LENGTH: Final = 1  # -1 as a varint
 _INT64_MIN: Final = -(1 << 63)
 _INT64_MAX: Final = (1 << 63) - 1
 
@@ -190,11 +191,18 @@ def _record(payload: bytes, position: int, end: int, header: BatchHeader) -> Rec
 
 
 def _nullable_bytes(payload: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    length, position = _varint(payload, position)
-    if length == -1:
-        return None, position
+    byte = payload[position]
+    if byte == _NULL_LENGTH:
+        return None, position + 1
+    if byte < 0x80:  # `_varint` in place: this is called twice a record, and for each header
+        length, position = (byte >> 1) ^ -(byte & 1), position + 1
+    else:
+        length, position = _long_varint(payload, position, 5)
     after = position + length
     if length < 0 or after > end:
+        # A null may also be spelled in more bytes than it needs.
+        if length == -1 and position <= end:
+            return None, position
         raise CorruptBatch(f"a field of {length} bytes, {end - position} are left")
     return payload[position:after], after
 
