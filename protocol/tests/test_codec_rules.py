@@ -318,6 +318,8 @@ def test_the_struct_shows_unknown_tagged_fields_to_a_trace() -> None:
         "05 01 00 02 00",  # cut off
         "05 01 63 05 00",  # unknown, and longer than what is left
         "05 01 63 ffffffff0f",
+        "05 01 ffffffff1f 00",  # a tag of 33 bits
+        "05 01 e38080808000 00",  # a tag of six bytes
         "05 02 63 00",  # one of two
         "05 ffffffff0f",
         "05 01 01 02 0102 00",  # the struct would reach into what follows
@@ -373,6 +375,20 @@ def test_values_that_do_not_fit_are_value_errors(
     message_class: type, changes: dict[str, Any]
 ) -> None:
     cannot_encode(codec_for(message_class, 1, False), message_class(**changes))
+
+
+def test_a_count_is_refused_before_any_item_is_read() -> None:
+    codec = codec_for(Lists, 1, False)
+    with pytest.raises(ProtocolError, match="points has 3 items, with 5 bytes left"):
+        codec.decode(bytes.fromhex("00000000 00000000 ffffffff 00000003 0102 0304 05"))
+
+
+def test_a_prefix_never_ends_past_the_buffer() -> None:
+    for message_class in (Texts, Tagged):
+        codec = codec_for(message_class, 1, True)
+        data = codec.encode(message_class())[:-1] + bytes.fromhex("01 63 05 00")
+        with pytest.raises(ProtocolError, match=r"5 bytes|length 5"):
+            codec.decode_prefix(data)
 
 
 def test_the_array_items_of_a_message_are_limited_in_all() -> None:
