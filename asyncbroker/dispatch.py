@@ -75,7 +75,9 @@ class Route:
         # The client cannot know the version of an ApiVersions response yet, so its header never
         # has tagged fields.
         self.has_flexible_head = self.is_flexible and api.key != API_VERSIONS_KEY
-        self.decode = api.request_codec(version).decode
+        # Bytes after the request are left alone, as in Kafka: librdkafka leaves three of them in
+        # a Metadata v12 that asks for every topic.
+        self.decode = api.request_codec(version).decode_prefix
         response_codec = api.response_codec(version)
         self.encode = response_codec.encode
         # Only a fetch carries record batches, which go to the socket without passing through here.
@@ -164,7 +166,7 @@ class Dispatcher:
             if len(frame) > route.request_bytes_max:
                 raise ProtocolError(f"{len(frame)} bytes (the limit is {route.request_bytes_max})")
             context.api_version = route.version
-            request = route.decode(frame, position)
+            request, _ = route.decode(frame, position)
             response = route.handle(self._broker, context, request)
             if response.__class__ is route.response_class:
                 return self._encode(route, correlation_id, response, output)

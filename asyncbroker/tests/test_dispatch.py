@@ -183,9 +183,14 @@ def malformed() -> list[tuple[str, bytes]]:
         ("no tags", good[:14]),
         ("tags without an end", good[:14] + b"\xff\xff\xff\xff\xff\xff"),
         ("half a body", good[:-3]),
-        ("trailing bytes", good + b"\0"),
         ("array longer than the request", pack(">hhih", 15, 0, 1, -1) + pack(">i", 2**31 - 1)),
     ]
+
+
+def test_bytes_after_a_request_are_left_alone_as_librdkafka_needs() -> None:
+    dispatched = Dispatched(Heartbeat=answer)
+    frame = request_frame("Heartbeat", 4, HEARTBEAT)[4:] + b"\0\0\0"
+    assert isinstance(dispatched.serve(pack(">i", len(frame)) + frame), int)
 
 
 @pytest.mark.parametrize(("what", "frame"), malformed(), ids=[what for what, _ in malformed()])
