@@ -30,6 +30,7 @@ from asyncbroker.protocol.messages.incremental_alter_configs import (
 )
 from asyncbroker.settings import Setting, SettingType, broker_setting, topic_settings
 from asyncbroker.topic_config import check_overrides
+from asyncbroker.topic_names import check_topic_name
 
 if TYPE_CHECKING:
     from asyncbroker.broker import Broker
@@ -84,11 +85,13 @@ async def _alter_all(
 async def _alter_topic(
     broker: Broker, resource: IncrementalAlterConfigsResource, validate_only: bool
 ) -> None:
-    topic = broker.topics.get(resource.resource_name)
+    name = resource.resource_name
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "topics have no settings in common")
+    check_topic_name(name)
+    topic = broker.topics.get(name)
     if topic is None:
-        raise KafkaError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {resource.resource_name}"
-        )
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
     present = topic.config.overrides
     changed = _change(
         resource.configs,
