@@ -49,6 +49,8 @@ SOFTWARE_NAME: Final = "asyncbroker"
 
 _CORRELATION_ID_MODULUS: Final = 2**31
 
+_BROKER_SHARE: Final = 0.8
+
 _TIMEOUT_S_MIN: Final = 0.001
 """A timeout of 0 would make the socket non-blocking."""
 
@@ -90,6 +92,12 @@ class Deadline:
     @property
     def remaining_s(self) -> float:
         return max(0.0, self._ends - time.monotonic())
+
+    @property
+    def for_broker_ms(self) -> int:
+        """What to give the broker, when a request says how long it may take: less than is left, so
+        that its answer, be it REQUEST_TIMED_OUT, comes before we give up."""
+        return round(self.remaining_s * _BROKER_SHARE * 1000)
 
     @property
     def has_passed(self) -> bool:

@@ -75,7 +75,7 @@ def list_offsets(
 
     def build(connection: Connection, partitions: list[TopicPartition]) -> ListOffsetsRequest:
         request = ListOffsetsRequest(
-            replica_id=CONSUMER, timeout_ms=round(cluster.timeout_s * 1000)
+            replica_id=CONSUMER, timeout_ms=cluster.deadline().for_broker_ms
         )
         if connection.version_of(ListOffsetsRequest) >= 2:
             request.isolation_level = isolation_level
@@ -137,7 +137,7 @@ def produce(
         request = ProduceRequest(
             transactional_id=transactional_id,
             acks=acks,
-            timeout_ms=round(cluster.timeout_s * 1000),
+            timeout_ms=cluster.deadline().for_broker_ms,
         )
         for topic, indexes in by_topic(partitions):
             rows = [

@@ -15,13 +15,14 @@ from typing import Final
 
 from asyncbroker.client.cluster import Cluster, TopicPartition
 from asyncbroker.client.connection import Deadline
-from asyncbroker.client.errors import BrokerError
+from asyncbroker.client.errors import BrokerError, UnsupportedVersion
 from asyncbroker.client.partitions import produce
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from asyncbroker.protocol.messages.produce import ProduceRequest
 from asyncbroker.protocol.records import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -37,6 +38,9 @@ BATCH_BYTES: Final = 256 * 1024
 RECORD_OVERHEAD_BYTES: Final = 24
 
 SEQUENCE_MODULUS: Final = 2**31
+
+ZSTD_FROM: Final = 7
+"""The first version of Produce in which batches may be compressed with zstd."""
 
 _TRANSACTION_TIMEOUT_MS: Final = 60_000
 
@@ -59,6 +63,8 @@ class Producer:
         self._acks = acks
         self._compression = compression
         self._batch_bytes = batch_bytes
+        if compression is Compression.ZSTD:
+            cluster.retrying(self._check_zstd)
         rows = cluster.topic_or_new(topic).partitions
         self._partition_count = len(rows)
         self._waiting: dict[int, list[Record]] = defaultdict(list)
@@ -137,6 +143,12 @@ class Producer:
             producer_epoch=self._producer_epoch,
             base_sequence=self._sequences[index] if is_idempotent else NO_SEQUENCE,
         )
+
+    def _check_zstd(self, deadline: Deadline) -> None:
+        """Old brokers stumble over a codec that they do not know (KIP-110)."""
+        connection = self._cluster.any_connection(deadline)
+        if connection.version_of(ProduceRequest) < ZSTD_FROM:
+            raise UnsupportedVersion(f"broker {connection.address} does not know zstd")
 
     def _init_producer_id(self, deadline: Deadline) -> tuple[int, int]:
         connection = self._cluster.any_connection(deadline)

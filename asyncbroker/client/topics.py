@@ -80,7 +80,7 @@ def create_topic(
             topic.replication_factor = (
                 1 if replication_factor == BROKER_DEFAULT else replication_factor
             )
-        request = CreateTopicsRequest([topic], _milliseconds(deadline), validate_only)
+        request = CreateTopicsRequest([topic], deadline.for_broker_ms, validate_only)
         response = connection.request(request, CreateTopicsResponse, deadline)
         row = response.topics[0]
         _check(row.error_code, "CreateTopics", f"topic {name!r}", connection, row.error_message)
@@ -97,7 +97,7 @@ def delete_topic(cluster: Cluster, name: str) -> None:
 
     def delete(deadline: Deadline) -> None:
         connection = cluster.connection(cluster.controller(deadline), deadline)
-        request = DeleteTopicsRequest(timeout_ms=_milliseconds(deadline))
+        request = DeleteTopicsRequest(timeout_ms=deadline.for_broker_ms)
         if connection.version_of(DeleteTopicsRequest) >= 6:
             request.topics = [DeleteTopicState(name)]
         else:
@@ -182,7 +182,3 @@ def _check(code: int, api: str, subject: str, connection: Connection, message: s
         raise BrokerError(
             code, api=api, subject=subject, broker=str(connection.address), message=message
         )
-
-
-def _milliseconds(deadline: Deadline) -> int:
-    return round(deadline.remaining_s * 1000)

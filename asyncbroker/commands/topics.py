@@ -29,11 +29,13 @@ from asyncbroker.commands.common import (
 )
 from asyncbroker.commands.tables import print_json, print_table
 from asyncbroker.protocol.errors import ErrorCode
+from asyncbroker.protocol.messages.describe_configs import DescribeConfigsResourceResult
 from asyncbroker.protocol.messages.incremental_alter_configs import IncrementalAlterableConfig
 from asyncbroker.protocol.messages.metadata import MetadataResponseTopic
 
+SOURCE_UNKNOWN: Final = -1
 OF_THE_TOPIC: Final = 1
-"""The source of a setting that was made for this topic (`DescribeConfigsResourceResult`)."""
+"""Sources of a setting: this one was made for the topic (`DescribeConfigsResourceResult`)."""
 
 
 @click.group()
@@ -208,9 +210,16 @@ def _describe(cluster: Cluster, topic: MetadataResponseTopic) -> dict[str, Any]:
         "configs": {
             config.name: config.value
             for config in describe_configs(cluster, ResourceType.TOPIC, name)
-            if config.config_source == OF_THE_TOPIC
+            if _is_of_the_topic(config)
         },
     }
+
+
+def _is_of_the_topic(config: DescribeConfigsResourceResult) -> bool:
+    """Brokers before Kafka 1.1 do not name the source: there it is what is no default (KIP-226)."""
+    if config.config_source == SOURCE_UNKNOWN:
+        return not config.is_default
+    return config.config_source == OF_THE_TOPIC
 
 
 def _replica_count(topic: MetadataResponseTopic) -> int:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 
 from asyncbroker.client.cluster import Cluster, TopicPartition
-from asyncbroker.client.errors import BrokerError, ClientError
+from asyncbroker.client.errors import BrokerError, ClientError, UnsupportedVersion
 from asyncbroker.client.producer import Producer, murmur2
 from asyncbroker.client.reader import Fetched, Reader
 from asyncbroker.client.tests.scripted_broker import (
@@ -32,7 +32,14 @@ from asyncbroker.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from asyncbroker.protocol.records import Record, batches, build_batch, read_header, records_of
+from asyncbroker.protocol.records import (
+    Compression,
+    Record,
+    batches,
+    build_batch,
+    read_header,
+    records_of,
+)
 
 FLIGHTS = TopicPartition("flights", 0)
 
@@ -379,6 +386,14 @@ def test_records_without_a_key_change_partition_with_each_batch(
 def test_a_partition_that_is_not_there_is_refused(sink: ScriptedBroker, cluster: Cluster) -> None:
     with pytest.raises(BrokerError, match="the topic has 2 partitions"):
         Producer(cluster, "flights").send(b"value", partition=2)
+
+
+def test_zstd_is_not_sent_to_a_broker_that_does_not_know_it(
+    sink: ScriptedBroker, cluster: Cluster
+) -> None:
+    sink.limit("Produce", "3-6")
+    with pytest.raises(UnsupportedVersion, match="does not know zstd"):
+        Producer(cluster, "flights", compression=Compression.ZSTD)
 
 
 def test_a_topic_that_the_broker_is_creating_is_waited_for(
