@@ -240,7 +240,13 @@ class Connection:
         self._correlation_id = (self._correlation_id + 1) % _CORRELATION_ID_MODULUS
         header = RequestHeader(api.key, version, self._correlation_id, self._client_id)
         head = encode_request_header(header)
-        body = api.request_codec(version).encode(message)
+        try:
+            body = api.request_codec(version).encode(message)
+        except ValueError as error:
+            # Above all a field that is set and that this version does not have.
+            raise UnsupportedVersion(
+                f"{api.name} cannot be sent to broker {self.address} in version {version}: {error}"
+            ) from error
         size = (len(head) + len(body)).to_bytes(4, "big")
         connected = self._open_socket()
         try:

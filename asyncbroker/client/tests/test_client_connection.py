@@ -107,6 +107,15 @@ def test_versions_without_overlap_are_named(broker: ScriptedBroker) -> None:
     connection.close()
 
 
+def test_what_a_version_cannot_express_is_not_sent(broker: ScriptedBroker) -> None:
+    broker.limit("ListGroups", "0-3")
+    connection = connect(broker)
+    with pytest.raises(UnsupportedVersion, match=r"ListGroups cannot be sent .* no states_filter"):
+        connection.send(ListGroupsRequest(states_filter=["Empty"]), Deadline(5))
+    assert connection.awaited_count == 0
+    connection.close()
+
+
 def test_requests_may_be_sent_ahead_and_are_answered_in_order(broker: ScriptedBroker) -> None:
     broker.answers["ListGroups"] = [
         ListGroupsResponse(groups=[ListedGroup(name)]) for name in ("first", "second")
