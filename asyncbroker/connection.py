@@ -20,12 +20,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 from asyncbroker.context import Address, RequestContext
 from asyncbroker.dispatch import Close, Outcome, Parts, Waiting
 from asyncbroker.output import Output, ShortRead
+from asyncbroker.peer_watch import PeerWatch, Sight, TooSlow
 from asyncbroker.protocol.framing import FrameReader
 
 if TYPE_CHECKING:
@@ -46,21 +46,6 @@ AHEAD_BYTES_MAX: Final = 64 * 1024
 
 # The budget counts waiting requests from this size on.
 LARGE_REQUEST_BYTES: Final = 16 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
-    """What one peer may cost. Times are in seconds."""
-
-    frame_bytes_max: int = 100 * 1024 * 1024
-    idle_seconds_max: float = 600.0
-    # A frame that has begun must be there after this time, and what a slow but honest link takes.
-    unfinished_seconds_max: float = 60.0
-    unfinished_bytes_per_second_min: int = 16 * 1024
-    # A peer that asks and does not read is closed after this time without progress.
-    slow_reader_seconds_max: float = 30.0
-    # Above this many unsent bytes its requests are not looked at.
-    output_bytes_max: int = 256 * 1024
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -85,17 +70,14 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport
         self._output: Output
         self._is_closing = False
+        # No further request is taken in; the connection closes when those here are served.
         self._is_ending = False
+        self._has_left = False
         self._is_reading_paused = False
         self._waits_for_budget = False
         self._counted_bytes = 0
-        # What `check` saw last time, to tell progress from its absence.
         self._request_count = 0
-        self._seen_request_count = 0
-        self._active_at = owner.now
-        self._unfinished_since = owner.now
-        self._stuck_since = owner.now
-        self._stuck_mark: tuple[int, int] | None = None
+        self._watch = PeerWatch(owner.limits, owner.now)
 
     def __str__(self) -> str:
         return str(Address(self.context.client_host, self.context.client_port))
@@ -141,7 +123,7 @@ class Connection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         """The peer sends nothing more. Requests that came before are served all the same: they may
         be acks=0 ones, to which it expects no answer (as in Kafka)."""
-        self._is_ending = True
+        self._has_left = self._is_ending = True
         return bool(self._queue) and not self._is_closing
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -184,7 +166,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def is_closing(self) -> bool:
         """Whether an answer would find nobody."""
-        return self._is_closing
+        return self._is_closing or self._has_left
 
     def call_when_lost(self, callback: Callable[[], object]) -> None:
         """Calls back if the connection is lost before the request at hand is answered."""
@@ -377,40 +359,24 @@ class Connection(asyncio.BufferedProtocol):
 
     def check(self, now: float) -> None:
         """Closes the connection if its peer has been too slow for too long."""
-        limits = self._owner.limits
-        metrics = self._owner.metrics
-        has_progress = self._request_count != self._seen_request_count
-        self._seen_request_count = self._request_count
-        if self._stuck_for(now) >= limits.slow_reader_seconds_max:
-            metrics.connections_closed_slow_reader += not self._is_closing
-            self.close("does not read its responses")
-            self.abort()
-        elif self._is_closing:
+        is_unfinished = not (self._is_reading_paused or self._reader.is_between_frames)
+        sight = Sight(
+            request_count=self._request_count,
+            has_request=self.has_request(),
+            has_left=self._has_left or (self._is_reading_paused and self._output.peer_has_left()),
+            unsent=self._output.unsent_mark(),
+            unfinished_bytes=self._reader.unfinished_bytes if is_unfinished else None,
+        )
+        verdict = self._watch.look(sight, now)
+        if verdict is None or (self._is_closing and verdict is not TooSlow.SLOW_READER):
             return
-        elif self._unfinished_for(now, has_progress) >= self._unfinished_seconds_max():
-            metrics.connections_closed_unfinished_frame += 1
-            self.close(f"a request is unfinished after {self._reader.unfinished_bytes} bytes")
-        elif has_progress or self.has_request():
-            self._active_at = now
-        elif now - self._active_at >= limits.idle_seconds_max:
-            metrics.connections_closed_idle += 1
-            self.close(f"idle for {limits.idle_seconds_max:.0f} s", level=logging.INFO)
-
-    def _stuck_for(self, now: float) -> float:
-        """For how long the peer has taken nothing of what waits for it, in seconds."""
-        mark = self._output.unsent_mark()
-        if mark is None or mark != self._stuck_mark:
-            self._stuck_mark = mark
-            self._stuck_since = now
-        return now - self._stuck_since
-
-    def _unfinished_for(self, now: float, has_progress: bool) -> float:
-        """How old the frame is that is not whole yet, in seconds."""
-        if self._reader.is_between_frames or has_progress or self._is_reading_paused:
-            self._unfinished_since = now
-        return now - self._unfinished_since
-
-    def _unfinished_seconds_max(self) -> float:
-        limits = self._owner.limits
-        honest = self._reader.unfinished_bytes / limits.unfinished_bytes_per_second_min
-        return limits.unfinished_seconds_max + honest
+        if not self._is_closing:
+            self._owner.metrics.connections_closed[verdict] += 1
+        if verdict is TooSlow.IDLE:
+            self.close(verdict.value, level=logging.INFO)
+            return
+        if verdict is TooSlow.UNFINISHED:
+            self.close(f"{verdict.value} after {self._reader.unfinished_bytes} bytes")
+        else:
+            self.close(verdict.value)
+        self.abort()

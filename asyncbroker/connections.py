@@ -16,10 +16,11 @@ from typing import Final
 
 from asyncbroker.budget import ByteBudget
 from asyncbroker.clock import Clock, Timer
-from asyncbroker.connection import Connection, ConnectionLimits
+from asyncbroker.connection import Connection
 from asyncbroker.context import Address
 from asyncbroker.dispatch import Dispatcher
 from asyncbroker.metrics import Metrics
+from asyncbroker.peer_watch import ConnectionLimits
 from asyncbroker.protocol.framing import LANDING_BYTES
 from asyncbroker.workers import Workers
 

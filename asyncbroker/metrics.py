@@ -7,7 +7,13 @@ for a monitoring system reads them with `snapshot()`; nothing here knows of one.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+from asyncbroker.peer_watch import TooSlow
+
+CLOSED: Final = "connections_closed"
 
 
 @dataclass(slots=True)
@@ -17,9 +23,7 @@ class Metrics:
     connections_open: int = 0  # a level
     connections_accepted: int = 0
     connections_refused: int = 0
-    connections_closed_idle: int = 0
-    connections_closed_unfinished_frame: int = 0
-    connections_closed_slow_reader: int = 0
+    connections_closed: Counter[TooSlow] = field(default_factory=Counter)
     bytes_in_flight: int = 0  # a level: unfinished and waiting large requests
     bytes_in_flight_waits: int = 0
     protocol_errors: int = 0
@@ -29,4 +33,7 @@ class Metrics:
 
     def snapshot(self) -> dict[str, int]:
         """All of them by name."""
-        return dataclasses.asdict(self)
+        counts = {name: value for name, value in dataclasses.asdict(self).items() if name != CLOSED}
+        for reason in TooSlow:
+            counts[f"{CLOSED}_{reason.name.lower()}"] = self.connections_closed[reason]
+        return counts

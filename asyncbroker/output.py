@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import sys
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final, Protocol, TypeGuard
@@ -124,6 +125,16 @@ class Output:
         if unsent == 0:
             return None
         return unsent, _unacknowledged_bytes(self._transport)
+
+    def peer_has_left(self) -> bool:
+        """Whether the peer has closed its side, while we do not read and so are not told. False
+        where the system cannot say."""
+        socket = self._transport.get_extra_info("socket")
+        if socket is None or not hasattr(select, "POLLRDHUP"):
+            return False
+        poll = select.poll()
+        poll.register(socket.fileno(), select.POLLRDHUP)
+        return bool(poll.poll(0))
 
     async def _send_rest(self, parts: Sequence[Part], start: int) -> None:
         """Sends `parts`, the first from `start` on, at the peer's pace."""

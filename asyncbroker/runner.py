@@ -18,12 +18,12 @@ from typing import Final
 from asyncbroker.broker import Broker
 from asyncbroker.clock import SystemClock
 from asyncbroker.config import BrokerConfig
-from asyncbroker.connection import ConnectionLimits
 from asyncbroker.connections import AcceptLimits, Connections
 from asyncbroker.context import Address
 from asyncbroker.dispatch import Dispatcher
 from asyncbroker.log.errors import DirectoryRefused
 from asyncbroker.metrics import Metrics
+from asyncbroker.peer_watch import ConnectionLimits
 from asyncbroker.server import CannotListen, Server, is_portable_forced
 from asyncbroker.workers import ThreadWorkers
 

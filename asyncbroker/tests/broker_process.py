@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from struct import pack, unpack
+from struct import unpack
 from types import TracebackType
 from typing import Any
 
@@ -84,9 +84,10 @@ class BrokerProcess:
         pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
-    def descriptor_count(self) -> int:
-        """Open file descriptors, on Linux."""
-        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+    def socket_count(self) -> int:
+        """Open sockets, on Linux."""
+        descriptors = Path(f"/proc/{self.process.pid}/fd").iterdir()
+        return sum(os.readlink(one).startswith("socket:") for one in descriptors)
 
     def connect(self) -> BlockingPeer:
         return BlockingPeer(socket.create_connection(self.address, PATIENCE_SECONDS))
@@ -145,6 +146,3 @@ class BlockingPeer:
                 raise ConnectionError("closed by the broker")
             data += chunk
         return bytes(data)
-
-
-API_VERSIONS_V0 = pack(">ihhih", 10, 18, 0, 1, -1)

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from asyncbroker.clock import ManualClock
-from asyncbroker.connection import ConnectionLimits
 from asyncbroker.connections import AcceptLimits, Connections
 from asyncbroker.context import Address
 from asyncbroker.dispatch import Dispatcher
 from asyncbroker.handlers import HANDLERS
 from asyncbroker.listeners import Listener
 from asyncbroker.metrics import Metrics
+from asyncbroker.peer_watch import ConnectionLimits
 from asyncbroker.protocol.api import API_BY_NAME, Api
 from asyncbroker.protocol.headers import (
     RequestHeader,

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from asyncbroker.connection import AHEAD_BYTES_MAX, TURN_REQUESTS_MAX, ConnectionLimits
+from asyncbroker.connection import AHEAD_BYTES_MAX, TURN_REQUESTS_MAX
+from asyncbroker.peer_watch import ConnectionLimits, TooSlow
 from asyncbroker.protocol.errors import ProtocolError
 from asyncbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from asyncbroker.protocol.messages.list_groups import (
@@ -354,7 +355,7 @@ async def test_a_peer_that_does_not_read_is_not_served_further_and_then_closed(
         assert running.dispatcher.request_counts()["ListGroups v0"] == served
         running.advance(3)
         await until(lambda: len(running.connections) == 1)
-        assert running.metrics.connections_closed_slow_reader == 1
+        assert running.metrics.connections_closed == {TooSlow.SLOW_READER: 1}
     assert "does not read its responses" in caplog.text
 
 
@@ -405,7 +406,7 @@ async def test_an_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
             active.send(heartbeat(number))
             await active.receive()
         assert await idle.is_closed()
-        assert running.metrics.connections_closed_idle == 1
+        assert running.metrics.connections_closed == {TooSlow.IDLE: 1}
         gate.waiting[0].set_result(ProduceResponse())
         assert (await waiter.receive_response("Produce", 7))[0] == 1
 
@@ -424,7 +425,7 @@ async def test_a_request_that_is_never_finished_closes_its_connection(
         assert len(running.connections) == 1
         running.advance(15)
         assert await peer.is_closed()
-        assert running.metrics.connections_closed_unfinished_frame == 1
+        assert running.metrics.connections_closed == {TooSlow.UNFINISHED: 1}
     assert "unfinished after" in caplog.text
 
 
@@ -449,3 +450,27 @@ async def test_a_slow_but_honest_link_may_take_longer() -> None:
 async def _opened(running: Any) -> list[Any]:
     await until(lambda: len(running.connections) > 0)
     return list(running.connections._open)
+
+
+@on_both_loops
+@pytest.mark.parametrize("more_bytes", [100, AHEAD_BYTES_MAX + 1000])
+async def test_a_peer_that_leaves_requests_behind_is_let_go_of(more_bytes: int) -> None:
+    """Also when so much is read ahead that the end of the stream is not seen."""
+    gate = Gate()
+    limits = ConnectionLimits(leaving_seconds_max=10)
+    async with edge(stand_ins(Produce=gate), limits=limits) as running:
+        peer = await running.connect()
+        peer.send(produce(10) + produce(more_bytes) + produce(10))
+        await gate.until_waiting(1)
+        (connection,) = await _opened(running)
+        await until(lambda: len(connection._queue) > 0)
+        peer.close()
+        await peer.writer.wait_closed()
+        running.advance(1)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert gate.lost == 0
+        running.advance(12)
+        await until(lambda: len(running.connections) == 0)
+        assert gate.lost == 1
+        assert running.metrics.connections_closed == {TooSlow.LEFT: 1}
