@@ -214,8 +214,8 @@ class EncoderSource:
         if default is None:
             return f"{value} is not None"
         if is_dataclass(default):
-            name = type(default).__name__
-            return f"{value} != {self.source.constant(f'default_{name}', default)}"
+            name = self.source.constant(self.source.local("default"), default)
+            return f"{value} != {name}"
         return f"{value} != {default!r}"
 
     def _tagged_fields(

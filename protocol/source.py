@@ -52,13 +52,15 @@ class Source:
 
     def constant(self, name: str, value: Any) -> str:
         """Makes `value` known to the source under a global name."""
-        self._names[name] = value
+        if self._names.setdefault(name, value) is not value:
+            raise TypeError(f"{self.title}: two different things are called {name}")
         return name
 
     def struct_method(self, method: str, formats: str) -> str:
         """The global name of `pack` or `unpack_from` of a big-endian `struct.Struct`."""
         name = f"{method}_{formats.replace('?', 't')}"
-        return self.constant(name, getattr(Struct(">" + formats), method))
+        self._names.setdefault(name, getattr(Struct(">" + formats), method))
+        return name
 
     def compile(self, function: str) -> Callable[..., Any]:
         """Runs the source and returns the function that it defines under this name."""
