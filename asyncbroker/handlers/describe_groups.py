@@ -1,0 +1,45 @@
+"""DescribeGroups (key 15), versions 0 to 5.
+
+Behaviour: the state, members and assignments of each group, as opaque bytes. The members' metadata
+and the name of the protocol are there only while the group is Stable, as in Kafka. A group that
+nobody knows is "Dead", without an error.
+
+v3   authorized operations (KIP-430): all that there are, as there is no authorizer
+v4   instance ids of static members (KIP-345)
+v5   flexible (KIP-482)
+
+Not done: version 6, in which an unknown group is GROUP_ID_NOT_FOUND (KIP-1043).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncbroker.authorized_operations import GROUP_OPERATIONS
+from asyncbroker.protocol.errors import KafkaError
+from asyncbroker.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+if TYPE_CHECKING:
+    from asyncbroker.broker import Broker
+    from asyncbroker.context import RequestContext
+
+
+def handle(
+    broker: Broker, context: RequestContext, request: DescribeGroupsRequest
+) -> DescribeGroupsResponse:
+    """Describes groups as they are at this moment."""
+    response = DescribeGroupsResponse()
+    for group_id in request.groups:
+        try:
+            described = broker.groups.describe(group_id)
+        except KafkaError as error:
+            described = DescribedGroup(group_id=group_id, error_code=int(error.code))
+        else:
+            if request.include_authorized_operations:
+                described.authorized_operations = GROUP_OPERATIONS
+        response.groups.append(described)
+    return response
