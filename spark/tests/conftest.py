@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 STOP_SECONDS_MAX = 20
 
 SPARK_SETTINGS = {
+    # Little is run, and each of it once: compiling it well would take longer.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
