@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from asyncbroker.clock import Clock, Timer
     from asyncbroker.context import RequestContext
     from asyncbroker.coordinator.config import GroupConfig
-    from asyncbroker.log.partition_log import FileRange
+    from asyncbroker.log.file_range import FileRange
     from asyncbroker.partition import Partition
 
 logger = logging.getLogger(__name__)

@@ -100,7 +100,7 @@ class Member(threading.Thread):
                 self.values += [int(record.value) for record in records]
             self.assignment = set(self._consumer.assignment())
             if self.values:
-                # A poll that ends in the middle of a rebalance leaves nothing that can be committed.
+                # A poll that ends in the middle of a rebalance leaves nothing to commit.
                 with suppress(RebalanceInProgressError):
                     self._consumer.commit()
         self._consumer.close()
