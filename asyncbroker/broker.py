@@ -83,6 +83,7 @@ class Broker:
             self.workers,
             inline_append_bytes_max=config.append_inline_max_bytes,
             writeback_bytes=config.writeback_bytes,
+            is_volatile=is_in_memory and files is None,
         )
         self.commits = Commits(self.storage)
         self.fetch_sessions = FetchSessions(

@@ -72,7 +72,7 @@ class Commits:
         The future is the caller's own: it may be cancelled, or given another outcome by a timeout.
         It fails with KafkaError(KAFKA_STORAGE_ERROR) when the disk does.
         """
-        if partition.log.durable_end_offset >= end_offset:
+        if partition.log.durable_end_offset >= end_offset or self._storage.is_volatile:
             return None
         waiting = self._gathering.get(partition)
         if waiting is None:

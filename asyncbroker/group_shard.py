@@ -175,7 +175,7 @@ class GroupShard:
         partition = self._partition
         offset = partition.log_start_offset
         try:
-            while (found := partition.locate(offset, LOAD_BYTES)) is not None:
+            while (found := await partition.locate_on_disk(offset, LOAD_BYTES)) is not None:
                 offset = await partition.run(_replay, coordinator, found, partition.name)
         except (KafkaError, OSError, CorruptBatch) as error:
             # Serving without some of the offsets would send their consumers back to the start.

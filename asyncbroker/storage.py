@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import sys
 from typing import Final
 
 from asyncbroker.clock import Clock
@@ -32,9 +33,17 @@ PASSING_ERRORS: Final = frozenset(
 
 
 class Storage:
-    """One log directory, as its partitions see it."""
+    """One log directory, as its partitions see it. `is_volatile`: it is in memory and nothing in it
+    is ever durable, so nobody waits for that, and no thread is needed to keep off a disk."""
 
-    __slots__ = ("clock", "error", "inline_append_bytes_max", "workers", "writeback_bytes")
+    __slots__ = (
+        "clock",
+        "error",
+        "inline_append_bytes_max",
+        "is_volatile",
+        "workers",
+        "writeback_bytes",
+    )
 
     def __init__(
         self,
@@ -43,11 +52,13 @@ class Storage:
         *,
         inline_append_bytes_max: int = INLINE_APPEND_BYTES_MAX,
         writeback_bytes: int = WRITEBACK_BYTES,
+        is_volatile: bool = False,
     ) -> None:
         self.clock = clock
         self.workers = workers
-        self.inline_append_bytes_max = inline_append_bytes_max
-        self.writeback_bytes = writeback_bytes
+        self.inline_append_bytes_max = sys.maxsize if is_volatile else inline_append_bytes_max
+        self.writeback_bytes = sys.maxsize if is_volatile else writeback_bytes
+        self.is_volatile = is_volatile
         self.error: OSError | None = None
 
     def fail(self, error: OSError) -> None:

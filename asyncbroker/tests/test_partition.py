@@ -73,7 +73,7 @@ class Disk:
 
 
 class Fixture:
-    def __init__(self, **limits: int) -> None:
+    def __init__(self, **limits: Any) -> None:
         self.disk = Disk()
         self.workers = StepWorkers()
         limits.setdefault("inline_append_bytes_max", 1000)
@@ -399,6 +399,13 @@ async def test_closing_waits_for_the_last_round(made: Fixture) -> None:
     await closing
     assert durable is not None
     assert durable.done()
+
+
+async def test_in_memory_nobody_waits_and_no_thread_is_used() -> None:
+    made = Fixture(is_volatile=True)
+    assert isinstance(made.append(100_000), Appended)
+    assert made.commits.durable(made.partition, 1) is None
+    assert not made.workers.jobs
 
 
 async def test_closing_without_a_round_returns_at_once(made: Fixture) -> None:
