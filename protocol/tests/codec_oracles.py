@@ -1,8 +1,9 @@
 """Two codecs that others wrote from Kafka's own schemas, to compare ours with.
 
-`kio` has classes for every version that Kafka 4 still serves; `kafka-python` reads the schemas at
-run time and so knows the older versions as well. Each decodes bytes to objects of its own. Here
-they are brought to a common plain form: dicts by field name, lists, numbers, text and bytes.
+`kio` has classes for every version that Kafka 4 still serves, and needs Python 3.11; `kafka-python`
+reads the schemas at run time and so knows the older versions as well. Each decodes bytes to objects
+of its own. Here they are brought to a common plain form: dicts by field name, lists, numbers, text
+and bytes.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ import kafka.protocol.consumer
 import kafka.protocol.metadata
 import kafka.protocol.producer  # noqa: F401
 from kafka.protocol.api_message import ApiMessage
-from kio.serial import entity_reader, entity_writer
 
 from asyncbroker.protocol.schema import ZERO_UUID, Nested, table_of
 from asyncbroker.protocol.tests.message_strategies import Case
+
+HAS_KIO = importlib.util.find_spec("kio") is not None
 
 _EPOCH = datetime.datetime.fromtimestamp(0, datetime.timezone.utc)
 _MILLISECOND = datetime.timedelta(milliseconds=1)
@@ -52,21 +54,31 @@ def plain(message: Any, version: int) -> Any:
 
 @cache
 def kio_class(case: Case) -> Any:
-    """kio's class for a message, or None when kio does not have the version."""
+    """kio's class for a message, or None when kio, or the version in it, is not there."""
     package = f"kio.schema.{case.api.module}.v{case.version}"
-    if importlib.util.find_spec(package) is None:
+    if not HAS_KIO or importlib.util.find_spec(package) is None:
         return None
     module = importlib.import_module(f"{package}.{case.kind.lower()}")
     return getattr(module, case.api.name + case.kind)
 
 
-def kio_decode(case: Case, data: bytes) -> Any:
-    message, size = entity_reader(kio_class(case))(data, 0)
+def kio_header_class(kind: str, version: int) -> Any:
+    """kio's class for a header: `RequestHeader` or `ResponseHeader`."""
+    package = {"RequestHeader": "request_header", "ResponseHeader": "response_header"}[kind]
+    return getattr(importlib.import_module(f"kio.schema.{package}.v{version}.header"), kind)
+
+
+def kio_decode(message_class: Any, data: bytes) -> Any:
+    from kio.serial import entity_reader
+
+    message, size = entity_reader(message_class)(data, 0)
     assert size == len(data)
     return message
 
 
 def kio_encode(message: Any) -> bytes:
+    from kio.serial import entity_writer
+
     stream = BytesIO()
     entity_writer(type(message))(stream, message)
     return stream.getvalue()

@@ -8,6 +8,7 @@ import pytest
 
 from asyncbroker.protocol import codec as interpreted
 from asyncbroker.protocol.tests.codec_oracles import (
+    HAS_KIO,
     kafka_python_decode,
     kafka_python_encode,
     kafka_python_plain,
@@ -30,7 +31,8 @@ UNKNOWN_TO_KIO = {
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_codec_loses_nothing_and_equals_construct_kio_and_kafka_python(case: Case) -> None:
-    assert (kio_class(case) is None) == ((case.api.name, case.version) in UNKNOWN_TO_KIO)
+    if HAS_KIO:
+        assert (kio_class(case) is None) == ((case.api.name, case.version) in UNKNOWN_TO_KIO)
 
     def agree(message: Any) -> None:
         data = case.codec.encode(message)
@@ -51,7 +53,7 @@ def equals_construct(case: Case, message: Any, data: bytes) -> None:
 
 
 def equals_kio(case: Case, message: Any, data: bytes) -> None:
-    theirs = kio_decode(case, data)
+    theirs = kio_decode(kio_class(case), data)
     assert kio_plain(theirs) == plain(message, case.version)
     assert kio_encode(theirs) == data
 
