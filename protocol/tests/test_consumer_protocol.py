@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from kio.schema.consumer_protocol_subscription.v3.data import (
-    ConsumerProtocolSubscription as KioSubscription,
-)
-from kio.serial import entity_reader
 
 from asyncbroker.protocol.consumer_protocol import (
     VERSION_NEWEST,
@@ -54,6 +50,12 @@ def test_bytes_of_an_assignment_are_as_documented() -> None:
 
 
 def test_kio_reads_the_subscription() -> None:
+    pytest.importorskip("kio", reason="kio needs Python 3.11")
+    from kio.schema.consumer_protocol_subscription.v3.data import (
+        ConsumerProtocolSubscription as KioSubscription,
+    )
+    from kio.serial import entity_reader
+
     blob = encode_subscription(SUBSCRIPTION)
     theirs = entity_reader(KioSubscription)(blob, 2)
     message = theirs[0] if isinstance(theirs, tuple) else theirs
