@@ -37,8 +37,10 @@ logger = logging.getLogger(__name__)
 # something large, sent all at once, do not pile up their answers.
 TOGETHER_BYTES_MAX: Final = 64 * 1024
 
-# So many requests are served in one turn of the event loop; then others have theirs.
+# So many requests are served in one turn of the event loop, or as many as give this much to write;
+# then others have their turn.
 TURN_REQUESTS_MAX: Final = 256
+TURN_BYTES_MAX: Final = 256 * 1024
 
 # A busy connection stops reading when this much of its next requests is there.
 AHEAD_BYTES_MAX: Final = 64 * 1024
@@ -215,7 +217,7 @@ class Connection(asyncio.BufferedProtocol):
     def _serve(self, frames: Sequence[bytearray]) -> None:
         """Serves requests in order until one has to wait; the rest is queued."""
         output: list[bytes] = []
-        output_bytes = 0
+        output_bytes = written_bytes = 0
         context = self.context
         for index, frame in enumerate(frames):
             outcome = self._serve_request(frame, context, output)
@@ -227,11 +229,11 @@ class Connection(asyncio.BufferedProtocol):
             if output:
                 self._output.write(output)
                 output = []
+                written_bytes += output_bytes
                 output_bytes = 0
             self._act(outcome, frame)
-            if index >= TURN_REQUESTS_MAX and self._next_turn is None:
-                loop = asyncio.get_running_loop()
-                self._next_turn = loop.call_soon(self._take_next_turn)
+            if index >= TURN_REQUESTS_MAX or written_bytes >= TURN_BYTES_MAX:
+                self._next_turn = asyncio.get_running_loop().call_soon(self._take_next_turn)
             if self._is_closing:
                 return
             if self.is_busy():

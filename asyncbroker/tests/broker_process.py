@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from struct import unpack
 from types import TracebackType
@@ -86,8 +87,12 @@ class BrokerProcess:
 
     def socket_count(self) -> int:
         """Open sockets, on Linux."""
-        descriptors = Path(f"/proc/{self.process.pid}/fd").iterdir()
-        return sum(os.readlink(one).startswith("socket:") for one in descriptors)
+        count = 0
+        for descriptor in Path(f"/proc/{self.process.pid}/fd").iterdir():
+            # It may be closed while we look.
+            with suppress(FileNotFoundError):
+                count += os.readlink(descriptor).startswith("socket:")
+        return count
 
     def connect(self) -> BlockingPeer:
         return BlockingPeer(socket.create_connection(self.address, PATIENCE_SECONDS))
