@@ -1,1 +1,1 @@
-"""What `asyncbroker demo` and `scripts/demo` show: a group whose members come, go and are killed."""
+"""What the demos show: a group whose members come, go and are killed, and nothing is lost."""

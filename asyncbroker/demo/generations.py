@@ -58,9 +58,11 @@ class GenerationWatcher:
         self._thread.start()
 
     def close(self) -> None:
-        self._stopping.set()
-        self._thread.join()
-        self._consumer.close()
+        """Ends the watching; what was seen stays. Closing twice is fine."""
+        if not self._stopping.is_set():
+            self._stopping.set()
+            self._thread.join()
+            self._consumer.close()
 
     @property
     def generations(self) -> list[Generation]:

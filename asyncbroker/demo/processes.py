@@ -72,9 +72,21 @@ class MemberProcess:
         self._child.kill()
         self._child.wait()
 
-    def stop(self) -> None:
+    def ask_to_stop(self) -> None:
         """Lets it leave the group."""
+        self._child.send_signal(signal.SIGTERM)
+
+    def stop(self) -> None:
+        """Lets it leave the group, and waits until it has."""
         end(self._child)
+
+
+def stop_all(members: list[MemberProcess]) -> None:
+    """Lets all of them leave at once, and waits until they have."""
+    for member in members:
+        member.ask_to_stop()
+    for member in members:
+        member.stop()
 
 
 def end(child: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:

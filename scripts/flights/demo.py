@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from sending import Sending
 
 from asyncbroker.demo.generations import GenerationWatcher
-from asyncbroker.demo.processes import BrokerProcess, DemoError, MemberProcess
+from asyncbroker.demo.processes import BrokerProcess, DemoError, MemberProcess, stop_all
 from asyncbroker.demo.rebalance import create_topic, wait_for_members, wait_until
 from asyncbroker.demo.show import Show
 from asyncbroker.demo.store import CountStore
@@ -88,8 +88,8 @@ class FlightsDemo:
             f"{sum(stored.values()):,} records",
         )
         ended = time.monotonic()
-        for member in list(self.members.values()):
-            member.stop()
+        watcher.close()
+        stop_all(list(self.members.values()))
         if with_spark:
             self.spark(table)
         self.draw_ownership(watcher, ended)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING
 
 import pandas
@@ -14,8 +16,11 @@ TOLERANCE_MINUTES = 1e-6
 
 
 def start_spark() -> SparkSession:
-    """A local session on two cores, quiet."""
+    """A local session on two cores, quiet, whose workers are of this virtual environment."""
     from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
     return (
         SparkSession.builder.master("local[2]")
