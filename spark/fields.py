@@ -28,6 +28,8 @@ RECORD_BYTES_MIN: Final = 7
 # Room after the last record, so that a varint that runs over its end is read and then refused.
 PADDING: Final = bytes(16)
 
+# What the first byte of a length of two says: these two, and the low bits of what follows them.
+_TWO_BYTES: Final = [2 + ((byte & 0x7F) >> 1) for byte in range(256)]
 _VARINT_BYTES: Final = 5
 _VARLONG_BYTES: Final = 10
 
@@ -92,24 +94,26 @@ def locate_fields(
 def _walk(data: bytes, position: int, end: int, count: int, starts: list[int]) -> None:
     """Appends where each of `count` records begins; they must fill `data[position:end]`.
 
-    Signs of lengths are left to the caller: a negative one cannot match where its record ends.
+    This is the one loop over records, so it does the least: that records do not reach beyond `end`
+    is seen after the last of them, and that lengths have no sign is left to the caller.
     """
     if count * RECORD_BYTES_MIN > end - position:
         raise CorruptBatch(f"{count} records in {end - position} bytes")
     append = starts.append
-    for _ in range(count):
-        append(position)
-        byte = data[position]
-        if byte < 0x80:
-            position += 1 + (byte >> 1)
-        elif (second := data[position + 1]) < 0x80:
-            position += 2 + ((byte & 0x7F | second << 7) >> 1)
-        else:
-            position = _after_long_record(data, position)
-        if position > end:
-            raise CorruptBatch("a record that is longer than its batch")
+    try:
+        for _ in range(count):
+            append(position)
+            byte = data[position]
+            if byte < 0x80:
+                position += 1 + (byte >> 1)
+            elif (second := data[position + 1]) < 0x80:
+                position += _TWO_BYTES[byte] + (second << 6)
+            else:
+                position = _after_long_record(data, position)
+    except IndexError:
+        raise CorruptBatch("a record that is longer than its batch") from None
     if position != end:
-        raise CorruptBatch(f"{end - position} bytes after the last record")
+        raise CorruptBatch(f"the records end {end - position} bytes before their batch")
 
 
 def _after_long_record(data: bytes, position: int) -> int:
