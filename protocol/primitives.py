@@ -44,11 +44,11 @@ FIXED: Final[dict[str, Construct]] = {
 """The types of one size, by Kafka's names."""
 
 
-class WireType(Construct):  # type: ignore[misc]  # construct has no type information
+class WireConstruct(Construct):  # type: ignore[misc]  # construct has no type information
     """The base of the classes below, in which construct calls `_parse` and `_build`."""
 
 
-class UnsignedVarint(WireType):
+class UnsignedVarint(WireConstruct):
     """Seven bits a byte, the lowest first, the top bit says that more follow; at most 32 bits."""
 
     def _parse(self, stream: BinaryIO, context: Container, path: str) -> int:
@@ -70,7 +70,7 @@ class UnsignedVarint(WireType):
         return value
 
 
-class CompactLength(WireType):
+class CompactLength(WireConstruct):
     """A length plus one as an unsigned varint; null (0) reads as -1, as in a classic length."""
 
     def _parse(self, stream: BinaryIO, context: Container, path: str) -> int:
@@ -86,7 +86,7 @@ UVARINT: Final = UnsignedVarint()
 COMPACT_LENGTH: Final = CompactLength()
 
 
-class Sized(WireType):
+class Sized(WireConstruct):
     """Bytes after their length, or null."""
 
     def __init__(self, length: Construct, is_nullable: bool) -> None:
@@ -109,7 +109,7 @@ class Sized(WireType):
         return data
 
     def _encode(self, value: Any, path: str) -> bytes:
-        return bytes(value)
+        return bytes(memoryview(value))
 
 
 class String(Sized):
@@ -133,7 +133,7 @@ class Records(Sized):
     """Record batches. Here they are bytes; compiled decoders give slices of the frame instead."""
 
 
-class Array(WireType):
+class Array(WireConstruct):
     """Items after their count, or null. Every item takes at least one byte."""
 
     def __init__(self, length: Construct, item: Construct, is_nullable: bool) -> None:
@@ -155,7 +155,7 @@ class Array(WireType):
         return items
 
 
-class NullableStruct(WireType):
+class NullableStruct(WireConstruct):
     """A struct after an int8: negative for null, 1 when the struct follows (KIP-893)."""
 
     def __init__(self, struct: Construct) -> None:
@@ -182,7 +182,7 @@ class TaggedField:
     value: Construct
 
 
-class TaggedFields(WireType):
+class TaggedFields(WireConstruct):
     """The section at the end of every struct of a flexible version.
 
     Parses to the fields that were sent, by name; unknown ones are skipped, and show as raw bytes

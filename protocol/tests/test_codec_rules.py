@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from asyncbroker.protocol import codec as interpreted
+from asyncbroker.protocol.api import API_BY_NAME
 from asyncbroker.protocol.codec import Codec, codec_for
 from asyncbroker.protocol.errors import ProtocolError
 from asyncbroker.protocol.schema import (
@@ -360,6 +361,8 @@ def test_a_value_in_a_field_that_the_version_lacks_is_an_error_unless_ignorable(
         (Numbers, {"uuid": bytes(17)}),
         (Texts, {"text": None}),
         (Texts, {"data": None}),
+        (Texts, {"data": 5}),
+        (Texts, {"data": "text"}),
         (Texts, {"text": "\ud800"}),
         (Texts, {"text": "x" * 32_768}),
         (Lists, {"numbers": None}),
@@ -426,3 +429,10 @@ def test_tables_that_cannot_be_encoded_are_refused() -> None:
 
 def test_codecs_are_made_once() -> None:
     assert codec_for(Lists, 1, False) is codec_for(Lists, 1, False)
+    assert API_BY_NAME["Fetch"].request_codec(12) is API_BY_NAME["Fetch"].request_codec(12)
+
+
+def test_versions_outside_the_row_of_an_api_have_no_codec() -> None:
+    for version in (3, 17):
+        with pytest.raises(ValueError, match=f"Fetch has no version {version}"):
+            API_BY_NAME["Fetch"].request_codec(version)
