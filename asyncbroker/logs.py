@@ -13,7 +13,13 @@ import json
 import logging
 import sys
 import time
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
+
+if TYPE_CHECKING:
+    StreamHandler = logging.StreamHandler[TextIO]
+else:
+    # It cannot be indexed before Python 3.11.
+    StreamHandler = logging.StreamHandler
 
 LINES_PER_PERIOD_MAX: Final = 20
 PERIOD_SECONDS: Final = 10.0
@@ -66,7 +72,7 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-class FloodLimitingHandler(logging.StreamHandler[TextIO]):
+class FloodLimitingHandler(StreamHandler):
     """Writes lines to a stream, of each kind at most `LINES_PER_PERIOD_MAX` a period."""
 
     def __init__(self, stream: TextIO) -> None:

@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from asyncbroker.broker import Broker
@@ -50,11 +51,9 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     """uvloop's where it is installed, otherwise asyncio's. On Windows its selector loop, which
     alone can share descriptors with what listens."""
     if not is_portable_forced():
-        try:
+        with suppress(ImportError):
             import uvloop
-        except ImportError:
-            pass
-        else:
+
             return uvloop.new_event_loop()
     return asyncio.SelectorEventLoop()
 
@@ -86,19 +85,21 @@ async def _run(config: BrokerConfig, on_ready: Callable[[Address], None]) -> int
         ", ".join(map(str, addresses)),
         extra={"fields": {"bound": [str(address) for address in server.bound]}},
     )
-    on_ready(addresses[0])
+    if not stop_asked.done():
+        on_ready(addresses[0])
     logger.info("stopping: %s", await stop_asked)
     return await _stop(broker, server, config.stop_timeout_ms / 1000)
 
 
 async def _stop(broker: Broker, server: Server, seconds_max: float) -> int:
+    """Half of the time is for peers that take their last answers slowly, the rest for the disk."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds_max
     server.begin_stop()
     try:
         broker.end_waits()
-        await server.finish_stop(max(0.0, deadline - loop.time()))
-        await asyncio.wait_for(broker.stop(), max(0.1, deadline - loop.time()))
+        await server.finish_stop(seconds_max / 2)
+        await asyncio.wait_for(broker.stop(), deadline - loop.time())
     except asyncio.TimeoutError:
         logger.error("not stopped within %.0f s: ending without", seconds_max)
         return EXIT_FAILED

@@ -63,6 +63,7 @@ def test_localhost_listens_in_both_families_on_one_port() -> None:
 def test_an_empty_host_is_all_addresses(host: str) -> None:
     sockets = open_sockets(host, 0, 10)
     port = sockets[0].getsockname()[1]
+    assert port > 0
     socket.create_connection(("127.0.0.1", port), timeout=5).close()
     if host != "0.0.0.0" and has_ipv6_loopback():
         socket.create_connection(("::1", port), timeout=5).close()
