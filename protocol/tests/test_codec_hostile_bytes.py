@@ -20,9 +20,9 @@ from asyncbroker.protocol.codec import Codec
 from asyncbroker.protocol.errors import ProtocolError
 from asyncbroker.protocol.tests.message_strategies import CASES, IS_LONG, Case, check
 
-POSITIONS_MAX = 4000 if IS_LONG else 120
-INTERPRETED_EVERY = 1 if IS_LONG else 16
-SAMPLE_BYTES_MAX = 4000 if IS_LONG else 200
+POSITIONS_MAX = 500 if IS_LONG else 120
+INTERPRETED_EVERY = 4 if IS_LONG else 16
+SAMPLE_BYTES_MAX = 1000 if IS_LONG else 200
 
 # What an object may take for a byte of the wire: an empty struct of two bytes is an object with its
 # slots, and an entry in a list.
