@@ -180,10 +180,10 @@ class Topics:
         await self._metadata.write(PutTopic(stored))
         try:
             logs = await self._storage.workers.run(self._open_logs, stored, config)
-        except OSError as error:
+        except (CorruptLog, OSError) as error:
             logger.error("creating the logs of topic %s failed: %s", name, error)
-            # Its directories, if there are any, are removed by the next start.
             await self._metadata.write(DeleteTopic(stored.topic_id))
+            await self._remove_logs(stored)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"topic {name}: {error}") from error
         topic = self._assemble(stored, config, logs)
         self._add(topic)
@@ -316,19 +316,22 @@ class Topics:
             raise
         for partition in topic.partitions:
             await partition.drain()
-        names = [(topic.name, partition.index) for partition in topic.partitions]
+        await self._remove_logs(topic.stored({}))
+        self._free_name(topic.name)
+        logger.info("deleted topic %s", topic.name)
+
+    async def _remove_logs(self, stored: StoredTopic) -> None:
+        """Frees the names of a topic's directories, and has them removed in the background."""
+        names = [(stored.name, index) for index in range(stored.partition_count)]
         try:
             moved = await self._storage.workers.run(self._logs.delete_partitions, names)
         except OSError as error:
             # The store knows that they must go; the next start tries again.
-            logger.error("moving away the logs of topic %s failed: %s", topic.name, error)
+            logger.error("moving away the logs of topic %s failed: %s", stored.name, error)
         else:
-            self._run(self._remove(topic.topic_id, moved), f"remove topic {topic.name}")
-        self._free_name(topic.name)
-        logger.info("deleted topic %s", topic.name)
+            self._run(self._remove(stored.topic_id, moved), f"remove topic {stored.name}")
 
     async def _remove(self, topic_id: bytes, directories: list[str]) -> None:
-        """In the background: the files of a deleted topic, which may be large."""
         try:
             for directory in directories:
                 await self._storage.workers.run(self._logs.remove, directory)

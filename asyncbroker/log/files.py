@@ -296,8 +296,9 @@ class MemoryFiles:
 
     def __init__(self, on_call: Callable[[str, str], None] | None = None) -> None:
         self.on_call = on_call
-        # Directory -> name -> contents.
+        # Directory -> name -> contents, and directory -> names of the directories in it.
         self._tree: dict[str, dict[str, bytearray]] = {"": {}}
+        self._directories: dict[str, set[str]] = {"": set()}
         self._locks: set[str] = set()
         # Workers and the event loop share the tree; the contents of a file are under the GIL.
         self._lock = threading.Lock()
@@ -326,19 +327,14 @@ class MemoryFiles:
 
     def list_directories(self, directory: str) -> list[str]:
         self.called("list_directories", directory)
-        parent = directory.rstrip("/")
         with self._lock:
-            self._files_of(parent)
-            names = (os.path.split(path) for path in self._tree if path)
-            return sorted(name for head, name in names if head.rstrip("/") == parent)
+            self._files_of(directory)
+            return sorted(self._directories[directory.rstrip("/")])
 
     def make_directory(self, path: str) -> None:
         self.called("make_directory", path)
-        path = path.rstrip("/")
         with self._lock:
-            while path not in self._tree:
-                self._tree[path] = {}
-                path = os.path.dirname(path).rstrip("/")
+            self._make(path.rstrip("/"))
 
     def rename(self, source: str, target: str) -> None:
         self.called("rename", source)
@@ -350,7 +346,11 @@ class MemoryFiles:
                 self._files_of(new_directory)[new_name] = files.pop(name)
                 return
             self._files_of(source)
-            self._tree = {_moved(path, source, target): held for path, held in self._tree.items()}
+            self._make(os.path.dirname(target).rstrip("/"))
+            self._move(source.rstrip("/"), target.rstrip("/"))
+            self._directories[directory.rstrip("/")].discard(name)
+            parent, new_name = os.path.split(target.rstrip("/"))
+            self._directories[parent.rstrip("/")].add(new_name)
 
     def remove(self, path: str) -> None:
         self.called("remove", path)
@@ -360,13 +360,11 @@ class MemoryFiles:
 
     def remove_tree(self, path: str) -> None:
         self.called("remove_tree", path)
-        prefix = path.rstrip("/") + "/"
+        parent, name = os.path.split(path.rstrip("/"))
         with self._lock:
-            self._tree = {
-                name: held
-                for name, held in self._tree.items()
-                if not (name + "/").startswith(prefix)
-            }
+            if path.rstrip("/") in self._tree:
+                self._drop(path.rstrip("/"))
+                self._directories[parent.rstrip("/")].discard(name)
 
     def read_whole(self, path: str) -> bytes:
         self.called("read_whole", path)
@@ -399,6 +397,26 @@ class MemoryFiles:
         """Lets the test look, count, or fail the call."""
         if self.on_call is not None:
             self.on_call(operation, path)
+
+    def _make(self, path: str) -> None:
+        if path not in self._tree:
+            self._tree[path] = {}
+            self._directories[path] = set()
+            parent, name = os.path.split(path)
+            self._make(parent.rstrip("/"))
+            self._directories[parent.rstrip("/")].add(name)
+
+    def _move(self, source: str, target: str) -> None:
+        """Renames a directory and all below it, but for its parents' lists."""
+        self._tree[target] = self._tree.pop(source)
+        self._directories[target] = names = self._directories.pop(source)
+        for name in names:
+            self._move(f"{source}/{name}", f"{target}/{name}")
+
+    def _drop(self, path: str) -> None:
+        del self._tree[path]
+        for name in self._directories.pop(path):
+            self._drop(f"{path}/{name}")
 
     def _replace(self, path: str, data: Buffer) -> None:
         directory, name = os.path.split(path)
@@ -472,13 +490,6 @@ class _MemoryLock:
 
     def release(self) -> None:
         self._locks.discard(self._path)
-
-
-def _moved(path: str, source: str, target: str) -> str:
-    """`path` after the directory `source` was renamed to `target`."""
-    if path == source or path.startswith(source + "/"):
-        return target + path[len(source) :]
-    return path
 
 
 def _no_such_file(path: str) -> FileNotFoundError:
