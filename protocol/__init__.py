@@ -1,1 +1,1 @@
-"""The wire: schemas, codecs, framing, record batches and errors. Pure: no sockets, clocks or files."""
+"""The wire: schemas, codecs, framing, record batches, errors. No sockets, clocks or files."""

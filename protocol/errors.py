@@ -141,7 +141,7 @@ class ProtocolError(Exception):
 
 
 class KafkaError(Exception):
-    """The request cannot be served; `code` goes into the response, `message` where there is room."""
+    """The request cannot be served; `code` goes into the response, and `message` if it has room."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(f"{code.name}: {message}" if message else code.name)
