@@ -121,11 +121,13 @@ class SparseIndex:
         self._open_segments = open_segments
         self.layout = layout
         self.path = path + layout.suffix
-        self.stored_count = (stored_size or 0) // layout.entry_bytes
+        # A size that is no number of entries: the end is lost, and with it what the rest means.
+        is_whole = stored_size is not None and stored_size % layout.entry_bytes == 0
+        self.stored_count = (stored_size or 0) // layout.entry_bytes if is_whole else 0
         self._fresh = Entries.empty(layout)
         self._cached: Entries | None = None
         # Whether the file must be written or made durable even without fresh entries.
-        self._is_dirty = stored_size is None or stored_size % layout.entry_bytes != 0
+        self._is_dirty = not is_whole
         self._lock = threading.Lock()
 
     def __len__(self) -> int:

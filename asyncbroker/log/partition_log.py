@@ -258,7 +258,8 @@ class PartitionLog:
         except OSError:
             self._undo_write(file, position)
             raise
-        # It is in the log: nothing from here on may fail.
+        # It is in the log: nothing from here on may fail. Readers go by `_end`, which is set last.
+        segment.size = position + size
         if leader_epoch != self.leader_epoch:
             self.epochs.assign(leader_epoch, base_offset)
             self.leader_epoch = leader_epoch
@@ -272,10 +273,8 @@ class PartitionLog:
         if segment.note(position, last_offset, header.max_timestamp):
             self._after_index_entry(segment, position)
         recent.append(base_offset, position)
-        position += size
-        segment.size = position
         self.size += size
-        self._end = (last_offset + 1, segment, position, recent)
+        self._end = (last_offset + 1, segment, position + size, recent)
         self.end_offset = last_offset + 1
         return Appended(base_offset, last_offset, log_append_time_ms, self.log_start_offset, False)
 
@@ -490,6 +489,11 @@ class PartitionLog:
     def delete_segments(self, segments: list[Segment]) -> None:
         """Removes the files of segments that `advance_log_start` gave, oldest first; readers keep
         what they hold. Blocking."""
+        if not segments:
+            return
+        with self._durability.lock:
+            # From here on only a snapshot knows the producers of what goes.
+            self._snapshots.write((segment.base_offset for segment in self._segments), sync=True)
         for segment in segments:
             remove_segment(self._files, segment)
 

@@ -106,6 +106,7 @@ class Recovery:
                 remove_segment(self.files, segment)
             end_offset = log_start_offset
             producers = ProducerState()
+            snapshots.drop_after(-1)
             segments = [self._new_segment(end_offset)]
         elif epochs is None:
             found_epochs = _epochs_of(segments)
@@ -133,7 +134,7 @@ class Recovery:
         """Trusts all but the last few kilobytes; no CRCs."""
         active = segments[-1]
         end_offset = active.base_offset
-        for header, position, _ in active.walk(active.rewind(None), active.size):
+        for header, position, _ in active.walk(active.resume(), active.size):
             active.note(position, header.last_offset, header.max_timestamp)
             end_offset = header.next_offset
         producers = snapshots.read(end_offset, self.now_ms)
@@ -144,7 +145,10 @@ class Recovery:
         self, segments: list[Segment], snapshots: SnapshotFiles, epochs: LeaderEpochs
     ) -> tuple[int, ProducerState]:
         """Reads from the recovery point on, or from the last good snapshot before it."""
-        producers = snapshots.read(self.recovery_point, self.now_ms)
+        # Of the snapshots beyond the recovery point only that at the log's beginning is no claim
+        # about what may be torn; what it tells of is deleted.
+        beginning = segments[0].base_offset if segments else 0
+        producers = snapshots.read(max(self.recovery_point, beginning), self.now_ms)
         start = min(self.recovery_point, producers.end_offset)
         first = max(
             (at for at, held in enumerate(segments) if held.base_offset <= start), default=0
@@ -157,23 +161,34 @@ class Recovery:
                 self._cut(segments, at - 1, segments[at - 1].size, next_offset, damage)
                 break
             next_offset = max(next_offset, segment.base_offset)
-            good_size = segment.rewind(max(start, segment.base_offset))
+            good_size = durable_size = segment.rewind(max(start, segment.base_offset))
+            # Compaction leaves gaps, but never in the newest segment; the base offset, which is not
+            # under the CRC, can be checked there.
+            is_contiguous = segment is segments[-1] and good_size == 0
             try:
                 for header, position, batch in segment.walk(
                     good_size, segment.size, whole_from=self.recovery_point
                 ):
                     if batch is not None and not verify_crc(batch, header):
                         raise CorruptLog(segment.log_path, "the CRC does not match", position)
+                    if is_contiguous and header.base_offset != next_offset:
+                        raise CorruptLog(
+                            segment.log_path,
+                            f"offset {header.base_offset}, not {next_offset}",
+                            position,
+                        )
+                    is_contiguous = segment is segments[-1]
                     segment.note(position, header.last_offset, header.max_timestamp)
                     epochs.assign(header.partition_leader_epoch, header.base_offset)
                     self._add(producers, segment, header, position)
                     next_offset = header.next_offset
                     good_size = position + header.size
+                    if next_offset <= self.recovery_point:
+                        durable_size = good_size
             except CorruptLog as damage:
                 self._cut(segments, at, good_size, next_offset, damage)
                 break
-            if next_offset > self.recovery_point:
-                segment.flushed_size = 0
+            segment.flushed_size = durable_size
         return next_offset, producers
 
     def _cut(
@@ -210,7 +225,6 @@ class Recovery:
             remove_segment(self.files, held)
         del segments[at + 1 :]
         segment.cut(good_size)
-        segment.flushed_size = 0
         # Else a second crash could bring the old tail back behind new batches.
         segment.open_file().datasync()
         self.files.sync_directory(self.directory)

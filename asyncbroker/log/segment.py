@@ -40,6 +40,8 @@ RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1
 # Base offset, batch length, magic, last offset delta: all that a step to the next batch needs.
 _STEP: Final = struct.Struct(">qi4xb6xi")
 _BATCH_LENGTH_MIN: Final = BATCH_HEADER_BYTES - LENGTH_OVERHEAD
+# A log of this size is walked through sooner than its index is built anew.
+_UNINDEXED_BYTES_MAX: Final = 64 << 10
 _HEADERS_CHUNK_BYTES: Final = 8 << 10
 _BATCHES_CHUNK_BYTES: Final = 1 << 20
 
@@ -55,6 +57,7 @@ class Segment:
     __slots__ = (
         "_files",
         "_largest_timestamp",
+        "_may_lack_index",
         "_open_segments",
         "base_offset",
         "created_ms",
@@ -102,6 +105,8 @@ class Segment:
             SparseIndex(files, open_segments, layout, self.path, sizes.get(name + layout.suffix))
             for layout in (OFFSET_INDEX, TIME_INDEX)
         )
+        # Index files can be lost; nobody looks for that before they are needed.
+        self._may_lack_index = self.size > 0
         # And the last offset of the first batch that has it. None: nobody has looked yet.
         self._largest_timestamp: int | None = None if self.size else NO_TIMESTAMP
         self.offset_of_largest_timestamp = base_offset
@@ -159,43 +164,59 @@ class Segment:
         self.offset_index.persist(sync=sync)
         self.time_index.persist(sync=sync)
 
-    def rewind(self, offset: int | None) -> int:
-        """Forgets the index from its last entry below `offset` on (its very last one, for None) and
-        gives the position of that entry's batch: from there on `note` must see every batch."""
-        before: tuple[int, int] | None = None
-        largest: tuple[int, int] | None = None
-        position = 0
+    def resume(self) -> int:
+        """After a clean stop: takes the indexes as they are, and gives the position from which on
+        `note` must see every batch."""
         try:
-            entry = (
-                self.offset_index.last()
-                if offset is None
-                else self.offset_index.floor_by_key(offset - self.base_offset - 1)
-            )
+            entry = self.offset_index.last()
+            largest = self.time_index.last()
+            position = 0 if entry is None else entry[1]
+            if (entry is None or self._offset_entry_is_true(entry)) and (
+                position == 0 if largest is None else self._time_entry_is_true(largest, entry)
+            ):
+                self._start_from(entry, largest)
+                return position
+        except (CorruptIndex, CorruptLog) as damage:
+            logger.warning("%s; building the index anew", damage)
+        return self._start_over()
+
+    def rewind(self, offset: int) -> int:
+        """After an unclean stop: forgets the index from its last entry below `offset` on, and gives
+        the position of that entry's batch: from there on `note` must see every batch."""
+        try:
+            entry = self.offset_index.floor_by_key(offset - self.base_offset - 1)
             if entry is not None and self._offset_entry_is_true(entry):
                 self.offset_index.drop_after_value(entry[1] - 1)
                 before = self.offset_index.last()
                 self.time_index.drop_after_value(-1 if before is None else before[0])
                 largest = self.time_index.last()
-                # What came before `position` is known only if both indexes tell the truth about it.
+                # What came before is known only if both indexes tell the truth about it.
                 if (
                     before is not None
                     and largest is not None
-                    and self._time_entry_is_true(largest)
+                    and self._time_entry_is_true(largest, before)
                     and self.offset_index.last() == before
                 ):
-                    position = entry[1]
+                    self._start_from(before, largest)
+                    return entry[1]
         except (CorruptIndex, CorruptLog) as damage:
             logger.warning("%s; building the index anew", damage)
-            position = 0
-        if position == 0:
-            before = largest = None
-            self.offset_index.clear()
-            self.time_index.clear()
-        self.indexed_position = 0 if before is None else before[1]
-        self.indexed_timestamp = NO_TIMESTAMP if largest is None else largest[0]
-        self._largest_timestamp = self.indexed_timestamp
-        self.offset_of_largest_timestamp = self.base_offset + (0 if largest is None else largest[1])
-        return position
+        return self._start_over()
+
+    def _start_over(self) -> int:
+        self.offset_index.clear()
+        self.time_index.clear()
+        self._start_from(None, None)
+        return 0
+
+    def _start_from(self, entry: tuple[int, int] | None, largest: tuple[int, int] | None) -> None:
+        """Sets what `note` counts from: the last entries of the two indexes."""
+        timestamp, key = largest or (NO_TIMESTAMP, 0)
+        self._may_lack_index = False
+        self.indexed_position = 0 if entry is None else entry[1]
+        self.indexed_timestamp = timestamp
+        self._largest_timestamp = timestamp
+        self.offset_of_largest_timestamp = self.base_offset + key
 
     def cut(self, size: int) -> None:
         """Makes the file end at `size`; `rewind` and `note` see to the indexes."""
@@ -211,6 +232,10 @@ class Segment:
         try:
             entry = self.offset_index.floor_by_key(offset - self.base_offset, may_block=may_block)
             key, start = entry or (None, 0)
+            if self._may_lack_index and limit > _UNINDEXED_BYTES_MAX and not len(self.offset_index):
+                raise CorruptIndex(f"{self.offset_index.path} has no entries")
+            if start >= self.size and key is not None:
+                raise CorruptIndex(f"{self.offset_index.path}: {entry} is beyond the end")
             for last_offset, position, _ in self._steps(start, limit, may_block):
                 if key is not None and last_offset - self.base_offset != key:
                     raise CorruptIndex(f"{self.offset_index.path}: no batch ends with entry {key}")
@@ -392,9 +417,18 @@ class Segment:
         except CorruptLog:
             return False  # the bytes there are not a batch, so the entry is not true
 
-    def _time_entry_is_true(self, entry: tuple[int, int]) -> bool:
+    def _time_entry_is_true(
+        self, entry: tuple[int, int], near: tuple[int, int] | None = None
+    ) -> bool:
+        """`near` is an offset entry that is true; if it comes before the batch in question, the
+        rest of the offset index is not read."""
         timestamp, key = entry
-        position = self.position_of(self.base_offset + key, self.size)
+        offset = self.base_offset + key
+        if near is not None and near[0] <= key:
+            steps = self._steps(near[1], self.size, True)
+            position = next((at for last_offset, at, _ in steps if last_offset >= offset), None)
+        else:
+            position = self.position_of(offset, self.size)
         return position is not None and self.header_at(position).max_timestamp == timestamp
 
     def _rebuild(self, reason: str, may_block: bool) -> None:
@@ -421,5 +455,6 @@ class Segment:
                 built.finish()
                 self.offset_of_largest_timestamp = built.offset_of_largest_timestamp
                 self._largest_timestamp = built.largest_timestamp()
+            self._may_lack_index = False
             self.offset_index.replace_stored(built.offset_index.fresh_entries())
             self.time_index.replace_stored(built.time_index.fresh_entries())

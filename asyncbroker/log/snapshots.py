@@ -1,7 +1,8 @@
 """The snapshot files of a partition's producers: which there are, which is good, which may go.
 
-What stands in them is in `producers.py`. They are written without fsync, since each tells by its
-checksum whether it is whole, and an older one with more of the log to replay does as well.
+What stands in them is in `producers.py`. They need no fsync, since each tells by its checksum whether
+it is whole, and an older one with more of the log to replay does as well: until that part of the
+log is deleted.
 """
 
 from __future__ import annotations
@@ -68,17 +69,18 @@ class SnapshotFiles:
                 logger.warning("%s%s: %s; taking an older one", path, SNAPSHOT_SUFFIX, damage)
         return ProducerState()
 
-    def write(self, base_offsets: Iterable[int]) -> None:
-        """Writes what waits; then removes what is not needed any more, given where the segments
-        begin."""
+    def write(self, base_offsets: Iterable[int], *, sync: bool = False) -> None:
+        """Writes what waits, durably with `sync`; then removes what is not needed any more, given
+        where the segments begin."""
+        write = self._files.write_atomically if sync else self._files.write_whole
         count = len(self._waiting)
         for snapshot in self._waiting[:count]:
             if snapshot.offset in self._offsets:
                 continue
             path = self._path(snapshot.offset)
             if snapshot.producer_count:
-                self._files.write_whole(path + SIDECAR_SUFFIX, snapshot.sidecar)
-            self._files.write_whole(path + SNAPSHOT_SUFFIX, snapshot.kafka)
+                write(path + SIDECAR_SUFFIX, snapshot.sidecar)
+            write(path + SNAPSHOT_SUFFIX, snapshot.kafka)
             self._offsets.append(snapshot.offset)
         del self._waiting[:count]
         bases = set(base_offsets)

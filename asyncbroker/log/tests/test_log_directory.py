@@ -1,0 +1,373 @@
+"""The data directory: who may use it, whether it was left in order, and its partitions."""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asyncbroker.log.config import LogConfig
+from asyncbroker.log.errors import CorruptLog, DirectoryRefused
+from asyncbroker.log.files import Files, MemoryFiles, RealFiles
+from asyncbroker.log.log_directory import FoundPartition, LogDirectory
+from asyncbroker.log.partition_log import PartitionLog
+from asyncbroker.log.tests.log_harness import (
+    NOW_MS,
+    TOPIC_ID,
+    append,
+    append_each,
+    batch,
+    from_producer,
+    overwrite,
+    read_all,
+    with_config,
+)
+
+PATH = "data"
+RECOVERY_POINTS = f"{PATH}/recovery-point-offset-checkpoint"
+LOG_STARTS = f"{PATH}/log-start-offset-checkpoint"
+
+
+def partition(
+    directory: LogDirectory,
+    topic: str = "flights",
+    index: int = 0,
+    *,
+    config: LogConfig | None = None,
+    leader_epoch: int = 1,
+    topic_id: bytes = TOPIC_ID,
+) -> PartitionLog:
+    return directory.open_partition(
+        topic,
+        index,
+        topic_id=topic_id,
+        config=config or with_config(),
+        leader_epoch=leader_epoch,
+        now_ms=NOW_MS,
+    )
+
+
+def killed(files: Files, **more: Any) -> LogDirectory:
+    """The directory after its process was killed: only the lock goes, as the system does it."""
+    if isinstance(files, MemoryFiles):
+        files._locks.clear()
+    return LogDirectory.open(files, PATH, **more)
+
+
+# ---- whose it is
+
+
+def test_a_new_directory_says_whose_it_is() -> None:
+    files = MemoryFiles()
+    directory = LogDirectory.open(files, PATH, cluster_id="q1Sh-9_ySV2ihnY7mGfHhw", node_id=3)
+    assert directory.was_clean
+    assert (directory.cluster_id, directory.node_id) == ("q1Sh-9_ySV2ihnY7mGfHhw", 3)
+    assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{21}", directory.directory_id or "")
+    text = files.read_whole(f"{PATH}/meta.properties").decode()
+    assert text == (
+        "version=1\ncluster.id=q1Sh-9_ySV2ihnY7mGfHhw\nnode.id=3\n"
+        f"directory.id={directory.directory_id}\n"
+    )
+    directory.close()
+    again = LogDirectory.open(files, PATH)
+    assert again.properties == directory.properties
+
+
+@pytest.mark.parametrize("other", [{"cluster_id": "another"}, {"node_id": 4}])
+def test_the_directory_of_another_broker_is_refused(other: dict[str, Any]) -> None:
+    files = MemoryFiles()
+    LogDirectory.open(files, PATH, cluster_id="mine", node_id=3).close()
+    with pytest.raises(DirectoryRefused, match="belongs to"):
+        LogDirectory.open(files, PATH, **other)
+    LogDirectory.open(files, PATH, cluster_id="mine", node_id=3).close()
+
+
+def test_kafkas_own_properties_are_understood() -> None:
+    files = MemoryFiles()
+    files.make_directory(PATH)
+    files.write_whole(
+        f"{PATH}/meta.properties",
+        b"#\n#Sat Nov 28 00:09:12 UTC 2026\nbroker.id=1\nversion=0\ncluster.id=abc\n",
+    )
+    directory = LogDirectory.open(files, PATH)
+    assert (directory.cluster_id, directory.node_id) == ("abc", 1)
+
+
+@pytest.mark.parametrize("portable", [False, True])
+def test_a_second_broker_on_a_directory_is_refused(tmp_path: Path, portable: bool) -> None:
+    files = RealFiles(portable=portable)
+    directory = LogDirectory.open(files, str(tmp_path))
+    with pytest.raises(DirectoryRefused, match="in use by another broker"):
+        LogDirectory.open(RealFiles(), str(tmp_path))
+    directory.close()
+    LogDirectory.open(files, str(tmp_path)).close()
+
+
+def test_a_directory_of_a_newer_version_is_refused_and_not_touched() -> None:
+    files = MemoryFiles()
+    LogDirectory.open(files, PATH).close()
+    files.write_whole(f"{PATH}/.asyncbroker_format", b"version: 2\n")
+    before = files.list_files(PATH)
+    with pytest.raises(DirectoryRefused, match="newer asyncbroker"):
+        LogDirectory.open(files, PATH)
+    assert files.list_files(PATH) == before
+    files.write_whole(f"{PATH}/.asyncbroker_format", b"?")
+    with pytest.raises(DirectoryRefused, match="not a version"):
+        LogDirectory.open(files, PATH)
+    files.write_whole(f"{PATH}/.asyncbroker_format", b"version: 1\n")
+    LogDirectory.open(files, PATH).close()
+
+
+# ---- clean and unclean
+
+
+def test_a_clean_stop_leaves_kafkas_mark_until_the_next_start() -> None:
+    files = MemoryFiles()
+    directory = LogDirectory.open(files, PATH)
+    append_each(partition(directory), 10)
+    mark = f"{PATH}/.kafka_cleanshutdown"
+    assert not files.exists(mark)
+    directory.close()
+    assert json.loads(files.read_whole(mark)) == {"version": 0, "brokerEpoch": -1}
+    assert files.read_whole(RECOVERY_POINTS) == b"0\n1\nflights 0 10\n"
+    directory = LogDirectory.open(files, PATH)
+    assert directory.was_clean
+    assert not files.exists(mark)
+    assert len(read_all(partition(directory))) == 10
+
+
+def test_without_the_mark_the_start_is_unclean() -> None:
+    files = MemoryFiles()
+    directory = LogDirectory.open(files, PATH)
+    append_each(partition(directory), 10)
+    directory = killed(files)
+    assert not directory.was_clean
+    log = partition(directory, leader_epoch=2)
+    assert len(read_all(log)) == 10
+    assert log.durable_end_offset == 0
+    directory.close(clean=False)
+    assert not LogDirectory.open(files, PATH).was_clean
+
+
+def test_a_partition_that_cannot_be_closed_in_order_makes_the_stop_unclean() -> None:
+    files = MemoryFiles()
+    directory = LogDirectory.open(files, PATH)
+    append_each(partition(directory, "bad"), 3)
+    append_each(partition(directory, "good"), 3)
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "datasync" and "bad-0" in path:
+            raise OSError(errno.EIO, "bad disk")
+
+    files.on_call = fail
+    with pytest.raises(OSError, match="bad disk"):
+        directory.close()
+    files.on_call = None
+    directory = LogDirectory.open(files, PATH)
+    assert not directory.was_clean
+    for topic in ("bad", "good"):
+        assert len(read_all(partition(directory, topic))) == 3
+
+
+# ---- recovery points
+
+
+def test_a_checkpoint_records_what_is_durable() -> None:
+    files = MemoryFiles()
+    directory = LogDirectory.open(files, PATH)
+    a, b = partition(directory, "a"), partition(directory, "b", 7)
+    append_each(a, 5)
+    append_each(b, 3)
+    a.flush()
+    append_each(a, 2)
+    directory.checkpoint()
+    assert files.read_whole(RECOVERY_POINTS) == b"0\n1\na 0 5\n"
+    directory = killed(files)
+    a = partition(directory, "a")
+    assert (a.durable_end_offset, a.end_offset) == (5, 7)
+
+
+def test_a_checkpoint_that_says_nothing_new_is_not_written() -> None:
+    writes: list[str] = []
+    files = MemoryFiles()
+    directory = LogDirectory.open(files, PATH)
+    log = partition(directory)
+    append_each(log, 3)
+    log.flush()
+    directory.checkpoint()
+    files.on_call = lambda operation, path: writes.append(operation)
+    directory.checkpoint()
+    assert writes == []
+
+
+def test_much_unflushed_data_is_made_durable_by_a_checkpoint() -> None:
+    files = MemoryFiles()
+    directory = LogDirectory.open(files, PATH)
+    log = partition(directory, config=LogConfig())
+    for _ in range(17):
+        append(log, batch(b"x" * 1_000_000))
+    directory.checkpoint()
+    assert log.durable_end_offset == 17
+    assert files.list_files(log.directory)[f"{0:020d}.index"] > 0
+
+
+def test_promised_records_that_are_gone_are_an_error_of_that_partition_only() -> None:
+    files = MemoryFiles()
+    directory = LogDirectory.open(files, PATH)
+    for topic in ("a", "b"):
+        append_each(partition(directory, topic), 5)
+    directory.close()
+    files.remove_tree(f"{PATH}/a-0")
+    directory = LogDirectory.open(files, PATH)
+    with pytest.raises(CorruptLog):
+        partition(directory, "a")
+    assert len(read_all(partition(directory, "b"))) == 5
+    directory.close()
+    assert b"a 0 5" in files.read_whole(RECOVERY_POINTS)
+
+
+@pytest.mark.parametrize("name", [RECOVERY_POINTS, LOG_STARTS])
+def test_a_damaged_checkpoint_costs_time_but_no_record(name: str) -> None:
+    files = MemoryFiles()
+    directory = LogDirectory.open(files, PATH)
+    log = partition(directory, config=with_config(segment_bytes=300))
+    append_each(log, 9)
+    log.advance_log_start(4)
+    directory.close()
+    overwrite(files, name, 2, b"9")
+    directory = LogDirectory.open(files, PATH)
+    log = partition(directory)
+    assert log.end_offset == 9
+    assert [offset for offset, _ in read_all(log)][-5:] == [4, 5, 6, 7, 8]
+    log.advance_log_start(5)
+    directory.close()
+    assert files.read_whole(name).startswith(b"0\n1\n")
+
+
+def test_the_log_start_survives_restarts() -> None:
+    files = MemoryFiles()
+    directory = LogDirectory.open(files, PATH)
+    log = partition(directory)
+    append_each(log, 9)
+    log.advance_log_start(4)
+    log.flush()
+    directory.checkpoint()
+    assert files.read_whole(LOG_STARTS) == b"0\n1\nflights 0 4\n"
+    directory = killed(files)
+    assert partition(directory).log_start_offset == 4
+    directory.close()
+    directory = LogDirectory.open(files, PATH)
+    assert [offset for offset, _ in read_all(partition(directory))] == [4, 5, 6, 7, 8]
+
+
+def test_a_lowered_recovery_point_allows_truncation() -> None:
+    files = MemoryFiles()
+    directory = LogDirectory.open(files, PATH)
+    log = partition(directory)
+    append_each(log, 9)
+    log.flush()
+    directory.checkpoint()
+    directory.lower_recovery_point("flights", 0, 4)
+    assert files.read_whole(RECOVERY_POINTS) == b"0\n1\nflights 0 4\n"
+    log.truncate_to(4, NOW_MS)
+    directory = killed(files)
+    assert partition(directory).end_offset == 4
+
+
+# ---- partitions
+
+
+def test_partitions_are_found_with_their_topic_ids() -> None:
+    files = MemoryFiles()
+    directory = LogDirectory.open(files, PATH)
+    other = bytes(range(1, 17))
+    for topic, index, topic_id in (("a-b.c_d", 12, other), ("flights", 0, TOPIC_ID)):
+        partition(directory, topic, index, topic_id=topic_id)
+    for name in ("__cluster_metadata-0", "no-number-", "x-1.abc-future", "lost-1"):
+        files.make_directory(f"{PATH}/{name}")
+    assert directory.partitions() == [
+        FoundPartition("a-b.c_d", 12, other),
+        FoundPartition("flights", 0, TOPIC_ID),
+        FoundPartition("lost", 1, None),
+    ]
+
+
+def test_a_deleted_partition_leaves_its_name_at_once_and_its_files_later() -> None:
+    files = MemoryFiles()
+    directory = LogDirectory.open(files, PATH)
+    log = partition(directory)
+    append_each(log, 9)
+    held = log.locate(0, 1000, end_offset=9)
+    log.flush()
+    directory.checkpoint()
+    (doomed,) = directory.delete_partitions([("flights", 0)])
+    assert re.fullmatch(rf"{PATH}/flights-0\.[0-9a-f]{{32}}-delete", doomed)
+    assert directory.partitions() == []
+    assert files.read_whole(RECOVERY_POINTS) == b"0\n0\n"
+    assert held is not None
+    assert held.read()
+    with pytest.raises(OSError, match="closed"):
+        append(log)
+    directory.remove(doomed)
+    assert files.list_directories(PATH) == []
+    directory.checkpoint()
+
+
+def test_a_topic_created_again_begins_at_zero_and_remembers_nobody() -> None:
+    files = MemoryFiles()
+    directory = LogDirectory.open(files, PATH)
+    log = partition(directory)
+    for sequence in range(5):
+        append(log, from_producer(sequence))
+    log.flush()
+    directory.checkpoint()
+    directory.delete_partitions([("flights", 0)])
+    log = partition(directory, topic_id=bytes(16))
+    assert (log.end_offset, log.log_start_offset) == (0, 0)
+    assert not append(log, from_producer(4)).is_duplicate
+    # Neither the old promise nor the old state comes back after a crash.
+    directory = killed(files)
+    assert partition(directory, topic_id=bytes(16)).end_offset == 1
+
+
+def test_a_deletion_that_a_crash_interrupted_is_finished_by_the_next_start() -> None:
+    files = MemoryFiles()
+    directory = LogDirectory.open(files, PATH)
+    append_each(partition(directory), 5)
+    directory.delete_partitions([("flights", 0)])
+    assert files.list_directories(PATH)
+    directory = killed(files)
+    assert files.list_directories(PATH) == []
+    assert directory.was_clean  # there is nothing that could be torn
+
+
+def test_the_name_of_a_deleted_directory_is_never_too_long(tmp_path: Path) -> None:
+    files = RealFiles()
+    directory = LogDirectory.open(files, str(tmp_path))
+    topic = "t" * 249
+    partition(directory, topic, 10)
+    (doomed,) = directory.delete_partitions([(topic, 10)])
+    directory.remove(doomed)
+    directory.close()
+
+
+def test_a_directory_that_is_put_aside_is_kept() -> None:
+    files = MemoryFiles()
+    directory = LogDirectory.open(files, PATH)
+    append_each(partition(directory), 5)
+    (stray,) = directory.put_aside([("flights", 0)])
+    assert stray.endswith("-stray")
+    assert partition(directory, topic_id=bytes(16)).end_offset == 0
+    directory.close()
+    directory = LogDirectory.open(files, PATH)
+    assert f"{0:020d}.log" in files.list_files(stray)
+    assert [found.topic for found in directory.partitions()] == ["flights"]
+
+
+def test_deleting_what_is_not_there_is_no_error() -> None:
+    directory = LogDirectory.open(MemoryFiles(), PATH)
+    assert directory.delete_partitions([("nobody", 3)]) == []

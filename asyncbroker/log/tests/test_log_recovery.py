@@ -1,0 +1,445 @@
+"""Opening after a crash: torn tails, holes, promises, leftovers (facts 3.1, 4.3)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from asyncbroker.log.config import LogConfig
+from asyncbroker.log.errors import CorruptLog
+from asyncbroker.log.files import Files, MemoryFiles
+from asyncbroker.log.partition_log import PartitionLog
+from asyncbroker.log.tests.log_harness import (
+    DIRECTORY,
+    append,
+    append_each,
+    batch,
+    crashed,
+    flip,
+    from_producer,
+    names,
+    open_log,
+    overwrite,
+    read_all,
+    reopened,
+    truncate,
+    values_of,
+    with_config,
+)
+
+ONE = LogConfig(index_interval_bytes=150)
+FIRST = f"{DIRECTORY}/{0:020d}"
+
+
+def copied(files: MemoryFiles) -> MemoryFiles:
+    """The files as they are, for a test that damages them in many ways."""
+    copy = MemoryFiles()
+    copy._tree = {
+        directory: {name: bytearray(data) for name, data in held.items()}
+        for directory, held in files._tree.items()
+    }
+    return copy
+
+
+def recovered(files: Files, config: LogConfig = ONE, **more: Any) -> PartitionLog:
+    return open_log(files, config=config, is_clean=False, **more)
+
+
+# ---- torn tails
+
+
+def test_a_log_cut_at_every_byte_keeps_the_whole_batches_before() -> None:
+    files = MemoryFiles()
+    log = open_log(files, config=ONE)
+    values = append_each(log, 5)
+    log.flush()
+    values += append_each(log, 3)
+    log.close(clean=False)
+    size = len(files.read_whole(f"{FIRST}.log"))
+    batch_size = size // 8
+    for cut in range(5 * batch_size, size + 1):
+        torn = copied(files)
+        truncate(torn, f"{FIRST}.log", cut)
+        log = recovered(torn, recovery_point=5)
+        whole = cut // batch_size
+        assert log.end_offset == whole
+        assert values_of(log) == values[:whole]
+        assert len(torn.read_whole(f"{FIRST}.log")) == whole * batch_size
+        append(log, batch(b"next"))
+        log = crashed(log, torn)
+        assert values_of(log) == [*values[:whole], b"next"]
+        assert not [name for name in names(torn) if "quarantined" in name]
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 5000, b"\x02" * 5000, bytes(range(256)) * 20])
+@pytest.mark.parametrize("whole", [0, 1, 4])
+def test_a_tail_of_zeros_or_garbage_is_cut(tail: bytes, whole: int) -> None:
+    files = MemoryFiles()
+    log = open_log(files, config=ONE)
+    values = append_each(log, whole)
+    log.close(clean=False)
+    file = files.open(f"{FIRST}.log")
+    file.pwrite(tail, file.size())
+    log = recovered(files)
+    assert values_of(log) == values
+    assert not [name for name in names(files) if "quarantined" in name]
+
+
+def test_a_flipped_byte_in_the_last_batch_cuts_just_that_batch() -> None:
+    files = MemoryFiles()
+    log = open_log(files, config=ONE)
+    values = append_each(log, 4)
+    log.close(clean=False)
+    size = len(files.read_whole(f"{FIRST}.log"))
+    for position in range(size * 3 // 4, size):
+        torn = copied(files)
+        flip(torn, f"{FIRST}.log", position)
+        if (size * 3 // 4) + 12 <= position < (size * 3 // 4) + 16:
+            continue  # the leader epoch is not under the CRC
+        assert values_of(recovered(torn)) == values[:3]
+
+
+def test_what_is_cut_does_not_come_back_behind_new_batches() -> None:
+    calls: list[str] = []
+    files = MemoryFiles()
+    log = open_log(files, config=ONE)
+    append_each(log, 4)
+    log.close(clean=False)
+    truncate(files, f"{FIRST}.log", len(files.read_whole(f"{FIRST}.log")) - 1)
+    files.on_call = lambda operation, path: calls.append(operation)
+    recovered(files)
+    assert calls.index("truncate") < calls.index("datasync")
+
+
+def test_a_torn_first_batch_leaves_an_empty_log() -> None:
+    files = MemoryFiles()
+    log = open_log(files, config=ONE)
+    append(log)
+    log.close(clean=False)
+    truncate(files, f"{FIRST}.log", 30)
+    log = recovered(files)
+    assert log.end_offset == 0
+    assert append(log).base_offset == 0
+
+
+# ---- batches behind the damage
+
+
+def quarantined(files: Files) -> dict[str, int]:
+    sizes = files.list_files(DIRECTORY)
+    return {name: size for name, size in sizes.items() if name.endswith(".quarantined")}
+
+
+def test_later_batches_behind_unpromised_damage_are_cut_but_kept_aside(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    files = MemoryFiles()
+    log = open_log(files, config=ONE)
+    values = append_each(log, 10)
+    log.close(clean=False)
+    size = len(files.read_whole(f"{FIRST}.log")) // 10
+    flip(files, f"{FIRST}.log", 4 * size + 70)
+    with caplog.at_level(logging.WARNING):
+        log = recovered(files, recovery_point=2)
+    assert values_of(log) == values[:4]
+    assert quarantined(files) == {f"{0:020d}.{4 * size}.quarantined": 6 * size}
+    assert "cutting the log at offset 4" in caplog.text
+
+
+def test_later_segments_behind_unpromised_damage_are_kept_aside() -> None:
+    files = MemoryFiles()
+    config = with_config(segment_bytes=300)
+    log = open_log(files, config=config)
+    values = append_each(log, 9)
+    log.close(clean=False)
+    size = len(batch(b"x" * 20))
+    truncate(files, f"{FIRST}.log", 2 * size + 10)
+    log = recovered(files, config)
+    assert values_of(log) == values[:2]
+    assert quarantined(files) == {
+        f"{0:020d}.{2 * size}.quarantined": 10,
+        f"{3:020d}.log.quarantined": 3 * size,
+        f"{6:020d}.log.quarantined": 3 * size,
+    }
+    append_each(log, 3)
+    assert len(read_all(crashed(log, files))) == 5
+
+
+def test_damage_inside_what_was_promised_is_an_error_and_touches_nothing() -> None:
+    files = MemoryFiles()
+    config = with_config(segment_bytes=300)
+    log = open_log(files, config=config)
+    append_each(log, 9)
+    log.flush()
+    log.close(clean=False)
+    size = len(batch(b"x" * 20))
+    overwrite(files, f"{DIRECTORY}/{3:020d}.log", size + 16, b"\0")
+    before = {name: files.read_whole(f"{DIRECTORY}/{name}") for name in names(files)}
+    with pytest.raises(CorruptLog, match="durable to offset 8") as caught:
+        recovered(files, config, recovery_point=8)
+    assert (caught.value.path, caught.value.position) == (f"{DIRECTORY}/{3:020d}.log", size)
+    assert {name: files.read_whole(f"{DIRECTORY}/{name}") for name in names(files)} == before
+    # Had less been promised, it would have been cut.
+    log = recovered(files, config, recovery_point=4)
+    assert log.end_offset == 4
+    assert quarantined(files)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_log_that_ends_before_its_recovery_point_is_an_error(is_clean: bool) -> None:
+    files = MemoryFiles()
+    log = open_log(files, config=ONE)
+    append_each(log, 5)
+    log.close()
+    size = len(files.read_whole(f"{FIRST}.log"))
+    for cut in (size // 5 * 3, size // 5 * 3 + 7, 0):
+        torn = copied(files)
+        truncate(torn, f"{FIRST}.log", cut)
+        with pytest.raises(CorruptLog):
+            open_log(torn, config=ONE, is_clean=is_clean, recovery_point=5)
+        assert len(torn.read_whole(f"{FIRST}.log")) == cut
+    files.remove(f"{FIRST}.log")
+    with pytest.raises(CorruptLog):
+        open_log(files, config=ONE, is_clean=is_clean, recovery_point=5)
+
+
+def test_an_old_message_format_is_named() -> None:
+    files = MemoryFiles()
+    log = open_log(files, config=ONE)
+    append_each(log, 2)
+    log.close()
+    overwrite(files, f"{FIRST}.log", 16, b"\1")
+    with pytest.raises(CorruptLog, match="magic 1"):
+        open_log(files, config=ONE, is_clean=False, recovery_point=2)
+
+
+def test_a_clean_stop_with_a_torn_log_is_not_believed() -> None:
+    files = MemoryFiles()
+    log = open_log(files, config=ONE)
+    values = append_each(log, 5)
+    log.close()
+    truncate(files, f"{FIRST}.log", len(files.read_whole(f"{FIRST}.log")) - 1)
+    log = open_log(files, config=ONE, is_clean=True, recovery_point=4)
+    assert values_of(log) == values[:4]
+    assert log.durable_end_offset == 4
+
+
+# ---- how much is read
+
+
+def test_after_a_crash_only_what_follows_the_recovery_point_is_read_whole() -> None:
+    files = MemoryFiles()
+    log = open_log(files, config=with_config(segment_bytes=100_000))
+    append_each(log, 500, size=1000)
+    log.flush()
+    log.checkpoint()
+    append_each(log, 5, size=1000)
+    log.close(clean=False)
+    touched: list[str] = []
+
+    def note(operation: str, path: str) -> None:
+        if operation == "pread" and path.endswith(".log"):
+            touched.append(path)
+
+    files.on_call = note
+    log = recovered(files, log.config, recovery_point=500)
+    assert log.end_offset == 505
+    assert len(set(touched)) <= 2
+    assert log.durable_end_offset == 500
+    assert log.undurable_bytes > 0
+    assert log.flush() == 505
+
+
+def test_after_a_clean_stop_only_the_end_of_the_newest_segment_is_read() -> None:
+    files = MemoryFiles()
+    log = open_log(files, config=with_config(segment_bytes=100_000))
+    append_each(log, 500, size=1000)
+    log.close()
+    touched: list[str] = []
+
+    def note(operation: str, path: str) -> None:
+        if operation.startswith("pread"):
+            touched.append(path)
+
+    files.on_call = note
+    log = open_log(files, config=log.config, recovery_point=500)
+    assert log.end_offset == log.durable_end_offset == 500
+    active = f"{DIRECTORY}/{log.active_base_offset:020d}"
+    assert {path.rpartition(".")[0] for path in touched} == {active}
+    assert len(touched) < 12
+
+
+def test_indexes_after_a_crash_equal_those_of_a_log_that_had_none() -> None:
+    files, calm = MemoryFiles(), MemoryFiles()
+    config = with_config(segment_bytes=4000)
+    log, other = open_log(files, config=config), open_log(calm, config=config)
+    for count in (20, 30, 7, 60):
+        append_each(other, count)
+        append_each(log, count)
+        log.flush()
+        log.checkpoint()
+        append_each(other, 3)
+        append_each(log, 3)
+        log = crashed(log, files, leader_epoch=1)
+    log.close()
+    other.close()
+    for name in names(calm):
+        if name.endswith((".log", ".index", ".timeindex")):
+            path = f"{DIRECTORY}/{name}"
+            assert files.read_whole(path) == calm.read_whole(path), name
+
+
+def test_zero_padded_indexes_of_a_crashed_kafka_are_understood() -> None:
+    files = MemoryFiles()
+    log = open_log(files, config=with_config(segment_bytes=100_000))
+    append_each(log, 100)
+    log.close()
+    for suffix, entry_bytes in ((".index", 8), (".timeindex", 12)):
+        data = files.read_whole(FIRST + suffix)
+        files.write_whole(FIRST + suffix, data + bytes((10 << 20) // entry_bytes * entry_bytes))
+    for is_clean in (True, False):
+        copy = copied(files)
+        log = open_log(copy, config=log.config, is_clean=is_clean, recovery_point=100)
+        assert len(read_all(log)) == 100
+        append_each(log, 10)
+        log.close()
+        assert len(copy.read_whole(f"{FIRST}.index")) < 1000
+
+
+def test_index_files_that_a_crash_left_too_long_or_stale_do_no_harm() -> None:
+    files = MemoryFiles()
+    log = open_log(files, config=with_config(segment_bytes=100_000))
+    append_each(log, 200, size=50)
+    log.close()
+    # The log lost its end; the index still has it.
+    truncate(files, f"{FIRST}.log", len(files.read_whole(f"{FIRST}.log")) // 2 + 5)
+    log = open_log(files, config=log.config, is_clean=False, recovery_point=50)
+    count = log.end_offset
+    assert 90 < count < 110
+    append_each(log, 100, size=33)
+    assert [offset for offset, _ in read_all(log)] == list(range(count + 100))
+    log = reopened(log, files)
+    assert [offset for offset, _ in read_all(log)] == list(range(count + 100))
+
+
+# ---- log start
+
+
+def test_a_start_beyond_the_end_empties_the_log_and_gives_no_offset_twice() -> None:
+    files = MemoryFiles()
+    log = open_log(files, config=with_config(segment_bytes=300))
+    append_each(log, 8)
+    log.close(clean=False)
+    log = recovered(files, log.config, log_start_offset=20)
+    assert (log.log_start_offset, log.end_offset) == (20, 20)
+    assert append(log).base_offset == 20
+    log = reopened(log, files, log_start_offset=20)
+    assert [offset for offset, _ in read_all(log)] == [20]
+
+
+# ---- leftovers
+
+
+def test_files_that_were_being_deleted_or_made_are_removed() -> None:
+    files = MemoryFiles()
+    log = open_log(files, config=with_config(segment_bytes=300))
+    append_each(log, 9)
+    log.close()
+    expected = set(names(files))
+    for name in (
+        f"{0:020d}.log.deleted",
+        f"{0:020d}.index.deleted",
+        f"{3:020d}.log.cleaned",
+        f"{3:020d}.timeindex.cleaned",
+        "leader-epoch-checkpoint.tmp",
+        f"{77:020d}.index",
+        f"{77:020d}.txnindex",
+    ):
+        files.write_whole(f"{DIRECTORY}/{name}", b"left over")
+    log = open_log(files, config=log.config, recovery_point=9)
+    assert set(names(files)) == expected
+    assert len(read_all(log)) == 9
+
+
+def swap_of(files: MemoryFiles, config: LogConfig) -> tuple[bytes, set[int]]:
+    """Segments 0, 3, 6 and 9, and a replacement for the first three with a part of the records."""
+    log = open_log(files, config=config)
+    append_each(log, 12)
+    log.close()
+    data = b"".join(
+        files.read_whole(f"{DIRECTORY}/{base:020d}.log")[: len(batch(b"x" * 20))]
+        for base in (0, 3, 6)
+    )
+    return data, {0, 3, 6}
+
+
+def test_a_finished_replacement_takes_the_place_of_its_segments() -> None:
+    files = MemoryFiles()
+    config = with_config(segment_bytes=300)
+    data, kept = swap_of(files, config)
+    files.write_whole(f"{FIRST}.log.swap", data)
+    log = open_log(files, config=config, recovery_point=12)
+    assert {offset for offset, _ in read_all(log)} == kept | {9, 10, 11}
+    logs = [name for name in names(files) if name.endswith(".log")]
+    assert logs == [f"{0:020d}.log", f"{9:020d}.log"]
+    assert not [name for name in names(files) if name.endswith(".swap")]
+
+
+def test_a_crash_in_the_middle_of_a_replacement_is_finished_by_the_next_start() -> None:
+    files = MemoryFiles()
+    config = with_config(segment_bytes=300)
+    data, kept = swap_of(files, config)
+    files.write_whole(f"{FIRST}.log.swap", data)
+    files.write_whole(f"{FIRST}.index.swap", b"")
+    count = 0
+
+    def interrupt(operation: str, path: str) -> None:
+        nonlocal count
+        if operation in ("remove", "rename"):
+            count += 1
+            if count == stop_at:
+                raise InterruptedError("crash")
+
+    for stop_at in range(1, 30):
+        crashed_files = copied(files)
+        count = 0
+        crashed_files.on_call = interrupt
+        try:
+            log = open_log(crashed_files, config=config, recovery_point=12)
+        except InterruptedError:
+            crashed_files.on_call = None
+            log = open_log(crashed_files, config=config, is_clean=False, recovery_point=12)
+        crashed_files.on_call = None
+        assert {offset for offset, _ in read_all(log)} == kept | {9, 10, 11}, stop_at
+    assert count < stop_at
+
+
+def test_replacements_of_an_unfinished_split_are_dropped() -> None:
+    files = MemoryFiles()
+    config = with_config(segment_bytes=300)
+    swap_of(files, config)
+    files.write_whole(f"{DIRECTORY}/{3:020d}.log.cleaned", b"")
+    files.write_whole(f"{DIRECTORY}/{6:020d}.log.swap", b"nonsense")
+    log = open_log(files, config=config, recovery_point=12)
+    assert len(read_all(log)) == 12
+
+
+# ---- recovery itself
+
+
+def test_opening_twice_after_a_crash_gives_the_same() -> None:
+    files = MemoryFiles()
+    log = open_log(files, config=with_config(segment_bytes=500))
+    for sequence in range(20):
+        append(log, from_producer(sequence))
+    log.close(clean=False)
+    truncate(files, f"{DIRECTORY}/{log.active_base_offset:020d}.log", 50)
+    first = recovered(files, log.config)
+    expected = read_all(first)
+    first.close(clean=False)
+    second = recovered(files, log.config)
+    assert read_all(second) == expected
+    assert second.end_offset == first.end_offset
+    append(second, from_producer(second.end_offset))
