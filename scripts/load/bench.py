@@ -64,7 +64,11 @@ LOADS = (
     Load("fetch 1 MB, 4 x 1", "fetch", 4, 4, 1, (1 << 20,)),
     Load("fetch 64 KB, 10 x 1", "fetch", 4, 10, 1, (1 << 16,)),
 )
-FILL = Load("fill", "produce", 4, 4, 3, (1, 1000, 1000))
+# What a fetch reads: batches that fit into what it asks for.
+FILLS = {
+    "fetch 1 MB, 4 x 1": Load("fill", "produce", 4, 4, 3, (1, 1000, 1000)),
+    "fetch 64 KB, 10 x 1": Load("fill", "produce", 4, 4, 3, (1, 140, 100)),
+}
 
 
 class Bench:
@@ -75,7 +79,9 @@ class Bench:
         self.results: list[dict[str, object]] = []
         self._seconds = seconds
         self._directory = directory
-        self._admins = {t.name: AdminClient({"bootstrap.servers": t.address}) for t in targets}
+        self._admins = {
+            t.name: AdminClient({"bootstrap.servers": t.address, "log_level": 2}) for t in targets
+        }
         self._topic_count = 0
 
     def measure(self, load: Load, target: Target, seconds: float, topic: str) -> dict[str, float]:
@@ -103,9 +109,12 @@ class Bench:
         finally:
             admin.delete_topics([name])[name].result(60)
 
-    def run(self, load: Load, target: Target, round_number: int, filled: dict[str, str]) -> None:
+    def run(
+        self, load: Load, target: Target, round_number: int, filled: dict[tuple[str, str], str]
+    ) -> None:
         if load.kind == "fetch":
-            figures = self.measure(load, target, self._seconds, filled[target.name])
+            topic = filled[load.name, target.name]
+            figures = self.measure(load, target, self._seconds, topic)
         else:
             with self.topic(target, load.partitions) as name:
                 figures = self.measure(load, target, self._seconds, name)
@@ -207,11 +216,13 @@ def main(
         if busy_disk:
             stack.enter_context(brokers.busy_disk(directory))
         bench = Bench(targets, seconds, directory)
-        filled: dict[str, str] = {}
-        if any(load.kind == "fetch" for load in loads):
-            for target in targets:
-                filled[target.name] = stack.enter_context(bench.topic(target, FILL.partitions))
-                bench.measure(FILL, target, FILL_SECONDS, filled[target.name])
+        filled: dict[tuple[str, str], str] = {}
+        for load in loads:
+            for target in targets if load.kind == "fetch" else ():
+                fill = FILLS[load.name]
+                topic = stack.enter_context(bench.topic(target, fill.partitions))
+                bench.measure(fill, target, FILL_SECONDS, topic)
+                filled[load.name, target.name] = topic
         for round_number in range(rounds + 1):
             for load in loads:
                 for target in targets:
