@@ -14,6 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE_LINES_MAX = 500
+# A file of tests is a list; it is read by searching it.
+TEST_FILE_LINES_MAX = 750
 FUNCTION_LINES_MAX = 70
 # Where a longer file is one thing; each with its reason.
 LONG_FILES: dict[str, str] = {}
@@ -46,8 +48,9 @@ def breaches_of(path: Path) -> list[str]:
         for number, line in enumerate(lines, 1)
         if UNFINISHED.search(line) and name != "scripts/tidy.py"
     ]
-    if len(lines) > FILE_LINES_MAX + 1 and name not in LONG_FILES:
-        found.append(f"{name}:1: {len(lines)} lines, more than {FILE_LINES_MAX}")
+    lines_max = TEST_FILE_LINES_MAX if is_test(name) else FILE_LINES_MAX
+    if len(lines) > lines_max + 1 and name not in LONG_FILES:
+        found.append(f"{name}:1: {len(lines)} lines, more than {lines_max}")
     if not ast.get_docstring(tree) and len(lines) > 5:
         found.append(f"{name}:1: no docstring says what this file is")
     for node in ast.walk(tree):

@@ -34,7 +34,9 @@ class Handler:
 
 
 def _handler(key: int, advertised: str, served: str | None = None) -> Handler:
-    return Handler(API_BY_KEY[key], Versions.parse(advertised), Versions.parse(served or advertised))
+    return Handler(
+        API_BY_KEY[key], Versions.parse(advertised), Versions.parse(served or advertised)
+    )
 
 
 HANDLERS: Final[dict[int, Handler]] = {
