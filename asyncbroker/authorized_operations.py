@@ -1,4 +1,4 @@
-"""What a client may do, as the bit fields of Metadata, DescribeCluster and DescribeGroups (KIP-430).
+"""What a client may do: the bit fields of Metadata, DescribeCluster and DescribeGroups (KIP-430).
 
 Without an authorizer everybody may do everything, so each field names all operations that exist for
 its kind of resource. A bit's number is the operation's code in Kafka's `AclOperation`.
