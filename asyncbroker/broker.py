@@ -21,7 +21,6 @@ from asyncbroker.commits import Commits
 from asyncbroker.config import BrokerConfig
 from asyncbroker.fetch_sessions import FetchSessions
 from asyncbroker.fetch_waits import FetchWaits
-from asyncbroker.groups import Groups
 from asyncbroker.housekeeping import Housekeeping
 from asyncbroker.log.checkpoints import META_PROPERTIES, encode_uuid
 from asyncbroker.log.errors import DirectoryRefused
@@ -43,10 +42,12 @@ from asyncbroker.reconcile import Plan, reconcile
 from asyncbroker.settings import InvalidSetting, broker_setting
 from asyncbroker.storage import Storage
 from asyncbroker.topic_config import TopicConfigs
+from asyncbroker.topic_names import GROUP_METADATA_TOPIC
 from asyncbroker.topics import Topics, new_topic_id
 from asyncbroker.workers import ThreadWorkers, Workers
 
 if TYPE_CHECKING:
+    from asyncbroker.groups import Groups
     from asyncbroker.log.files import Files
 
 logger = logging.getLogger(__name__)
@@ -102,12 +103,12 @@ class Broker:
             if is_in_memory
             else SqliteMetadataStore(os.path.join(self._directory, FILE_NAME))
         )
+        self._groups: Groups | None = None
         self._stopping_groups: asyncio.Task[None] | None = None
 
     # Set by `start`.
     cluster_id: str
     topics: Topics
-    groups: Groups
     producer_ids: ProducerIds
     _logs: LogDirectory
     _metadata: MetadataWriter
@@ -129,7 +130,8 @@ class Broker:
         self._put_together(state)
         await self.topics.open_all(plan.topics, self.config.num_recovery_threads_per_data_dir)
         await self._pass_leader_epochs()
-        self.groups.start()
+        if self.topics.get(GROUP_METADATA_TOPIC) is not None:
+            self._groups = self._make_groups()
         self._housekeeping.start()
 
     def _open_directory(self) -> LogDirectory:
@@ -195,13 +197,6 @@ class Broker:
             random_bytes=self._random_bytes,
             on_deleted=self._on_topics_deleted,
         )
-        self.groups = Groups(
-            config=self.config,
-            topics=self.topics,
-            commits=self.commits,
-            clock=self.clock,
-            random_bytes=self._random_bytes,
-        )
         self._housekeeping = Housekeeping(self.config, self.storage, self.topics, self._logs)
 
     async def _pass_leader_epochs(self) -> None:
@@ -212,7 +207,31 @@ class Broker:
             self.topics.raise_leader_epoch(highest + 1)
 
     def _on_topics_deleted(self, names: Iterable[str]) -> None:
-        self.groups.on_topics_deleted(names)
+        if self._groups is not None:
+            self._groups.on_topics_deleted(names)
+
+    # ---- groups
+
+    @property
+    def groups(self) -> Groups:
+        """The groups; made when they are first asked for, or at start if there may be any."""
+        if self._groups is None:
+            self._groups = self._make_groups()
+        return self._groups
+
+    def _make_groups(self) -> Groups:
+        # Imported here: coordinator and messages would be a third of the start of a new broker.
+        from asyncbroker.groups import Groups
+
+        groups = Groups(
+            config=self.config,
+            topics=self.topics,
+            commits=self.commits,
+            clock=self.clock,
+            random_bytes=self._random_bytes,
+        )
+        groups.start()
+        return groups
 
     # ---- settings
 
@@ -255,14 +274,14 @@ class Broker:
             if not topic.is_internal:
                 for partition in topic.partitions:
                     partition.refuse(error)
-        if self._stopping_groups is None:
-            self._stopping_groups = asyncio.create_task(self.groups.stop(), name="stop groups")
+        if self._groups is not None and self._stopping_groups is None:
+            self._stopping_groups = asyncio.create_task(self._groups.stop(), name="stop groups")
 
     async def stop(self) -> None:
         """Ends everything in order. The directory counts as clean if every log could be closed."""
         self.end_waits()
-        assert self._stopping_groups is not None
-        await self._stopping_groups
+        if self._stopping_groups is not None:
+            await self._stopping_groups
         await self._housekeeping.stop()
         await self.topics.finish()
         await self.commits.close()

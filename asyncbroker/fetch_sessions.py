@@ -19,11 +19,13 @@ Not known here: how partitions are read, and when an answer is due.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from asyncbroker.clock import Clock
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
-from asyncbroker.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
+
+if TYPE_CHECKING:
+    from asyncbroker.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
 
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0

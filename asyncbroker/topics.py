@@ -187,7 +187,8 @@ class Topics:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"topic {name}: {error}") from error
         topic = self._assemble(stored, config, logs)
         self._add(topic)
-        logger.info("created topic %s with %d partitions", name, partition_count)
+        plural = "" if partition_count == 1 else "s"
+        logger.info("created topic %s with %d partition%s", name, partition_count, plural)
         return topic
 
     # ---- opening
