@@ -81,6 +81,7 @@ class PartitionLog:
 
     __slots__ = (
         "_checkpointed_size",
+        "_closed_clean_at",
         "_durability",
         "_end",
         "_files",
@@ -169,6 +170,10 @@ class PartitionLog:
         self._snapshots = found.snapshots
         self._snapshot_position = 0
         self._checkpointed_size = self.size
+        # End and start of a log that was closed in order and is untouched since.
+        self._closed_clean_at = (
+            (found.end_offset, found.log_start_offset) if found.was_closed_clean else None
+        )
         self._roll_size, self._roll_timestamp = roll_limits(active, self.config)
 
     @property
@@ -418,6 +423,8 @@ class PartitionLog:
         """Writes what spares recovery its work, if enough was appended; the recovery point."""
         with self._durability.lock:
             self._durability.fail_if_failed()
+            if self.end_offset == 0:
+                return 0
             if (
                 self._snapshots.is_waiting
                 or self.size - self._checkpointed_size >= CHECKPOINT_BYTES
@@ -432,17 +439,25 @@ class PartitionLog:
         reads next to nothing; after an unclean one recovery has its work."""
         with self._durability.lock:
             try:
-                if clean:
-                    self._durability.sync(self.end_offset, self._segments)
-                    self._segments[-1].finish()
-                    self._snapshots.add(self.producers)
-                    self._persist()
-                    self._write_epochs()
+                if clean and self.end_offset > 0:
+                    self._close_clean()
             finally:
                 if self._durability.failure is None:
                     self._durability.failure = OSError(errno.EBADF, "the log is closed")
                 for segment in self._segments:
                     segment.close()
+
+    def _close_clean(self) -> None:
+        """Writes what the next start can trust. Of many partitions most were not touched since
+        their last clean close, and need no fsync."""
+        if (self.end_offset, self.log_start_offset) == self._closed_clean_at:
+            self._persist()
+            return
+        self._durability.sync(self.end_offset, self._segments)
+        self._segments[-1].finish()
+        self._snapshots.add(self.producers)
+        self._persist()
+        self._write_epochs()
 
     def _persist(self) -> None:
         """Writes the indexes and the snapshots."""

@@ -67,6 +67,8 @@ class RecoveredLog:
     epochs: LeaderEpochs
     producers: ProducerState
     snapshots: SnapshotFiles
+    # All of it is as the last stop left it, in order and durable.
+    was_closed_clean: bool
 
 
 @dataclass(slots=True)
@@ -124,6 +126,7 @@ class Recovery:
             found_epochs,
             producers,
             snapshots,
+            is_durable,
         )
 
     # ---- to the end of the log

@@ -1,8 +1,8 @@
 """The snapshot files of a partition's producers: which there are, which is good, which may go.
 
-What stands in them is in `producers.py`. They need no fsync, since each tells by its checksum whether
-it is whole, and an older one with more of the log to replay does as well: until that part of the
-log is deleted.
+What stands in them is in `producers.py`. They need no fsync, since each tells by its checksum
+whether it is whole, and an older one with more of the log to replay does as well: until that part
+of the log is deleted.
 """
 
 from __future__ import annotations
