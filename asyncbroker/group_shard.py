@@ -163,6 +163,11 @@ class GroupShard:
     def load(self) -> None:
         """Brings the coordinator up to the partition's end, in the background."""
         self._refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        try:
+            self._partition.check_readable()
+        except KafkaError as error:
+            self._give_up(error)
+            return
         if self._partition.high_watermark == self._partition.log_start_offset:
             self._serve(GroupCoordinator(self._config))
         else:
@@ -178,11 +183,14 @@ class GroupShard:
             while (found := await partition.locate_on_disk(offset, LOAD_BYTES)) is not None:
                 offset = await partition.run(_replay, coordinator, found, partition.name)
         except (KafkaError, OSError, CorruptBatch) as error:
-            # Serving without some of the offsets would send their consumers back to the start.
-            logger.error("the groups of %s cannot be loaded: %s", partition.name, error)
-            self._refusal = ErrorCode.NOT_COORDINATOR
+            self._give_up(error)
             return
         self._serve(coordinator)
+
+    def _give_up(self, error: Exception) -> None:
+        """Refuses all: serving without some of the offsets would send consumers to the start."""
+        logger.error("the groups of %s cannot be loaded: %s", self._partition.name, error)
+        self._refusal = ErrorCode.NOT_COORDINATOR
 
     def _serve(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator

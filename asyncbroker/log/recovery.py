@@ -95,7 +95,7 @@ class Recovery:
                 found = self._open_clean(segments, snapshots)
             except CorruptLog as damage:
                 logger.warning("%s, although the stop was clean: reading the log", damage)
-        is_durable = found is not None
+        is_durable = was_closed_clean = found is not None
         end_offset, producers = found or self._scan(segments, snapshots, found_epochs)
         if end_offset < self.recovery_point:
             raise CorruptLog(
@@ -104,6 +104,7 @@ class Recovery:
             )
         if end_offset < log_start_offset or not segments:
             # Records were deleted up to an offset that then was lost: it is not given again.
+            was_closed_clean = False
             for segment in segments:
                 remove_segment(self.files, segment)
             end_offset = log_start_offset
@@ -126,7 +127,7 @@ class Recovery:
             found_epochs,
             producers,
             snapshots,
-            is_durable,
+            was_closed_clean,
         )
 
     # ---- to the end of the log

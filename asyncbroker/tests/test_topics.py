@@ -200,6 +200,22 @@ async def test_a_damaged_partition_is_offline_and_the_others_are_served() -> Non
         await test.broker.topics.delete(topic)
 
 
+async def test_no_group_is_served_from_a_damaged_offsets_topic() -> None:
+    machine = Machine()
+    async with machine.broker() as test:
+        await test.topic("__consumer_offsets", cleanup_policy="compact")
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "open" and path.endswith(".log"):
+            raise OSError(errno.EIO, "Input/output error", path)
+
+    machine.files.on_call = fail
+    async with machine.broker() as test:
+        with pytest.raises(KafkaError) as caught:
+            test.broker.groups.find("group")
+        assert caught.value.code is ErrorCode.NOT_COORDINATOR
+
+
 async def test_a_creation_that_the_disk_does_not_take_leaves_nothing() -> None:
     machine = Machine()
     async with machine.broker() as test:
@@ -285,6 +301,33 @@ async def test_checkpoints_are_written_now_and_then() -> None:
             test.clock.advance(1.0)
             await settle()
             assert f"{DATA}/recovery-point-offset-checkpoint" in written
+
+
+async def test_a_stop_costs_no_fsync_for_partitions_that_nobody_wrote_to() -> None:
+    machine = Machine()
+    synced: list[str] = []
+
+    def note(operation: str, path: str) -> None:
+        if operation in ("datasync", "sync_directory", "write_atomically"):
+            synced.append(path)
+
+    async with machine.broker() as test:
+        await test.topic("idle", partitions=50)
+        await test.topic("busy", partitions=2)
+        await test.produce(batch_of(), topic="busy", index=0)
+        await test.produce(batch_of(), topic="busy", index=1)
+        machine.files.on_call = note
+    assert [path for path in synced if "idle" in path] == []
+    assert [path for path in synced if "busy-1" in path] != []
+    synced.clear()
+    async with machine.broker() as test:
+        await test.produce(batch_of(), topic="busy", index=0)
+    assert [path for path in synced if "busy-0" in path] != []
+    assert [path for path in synced if "idle" in path or "busy-1" in path] == []
+    machine.files.on_call = None
+    async with machine.broker() as test:
+        assert offsets_of(await test.fetch(topic="busy", index=0)) == [0, 1]
+        assert offsets_of(await test.fetch(topic="busy", index=1)) == [0]
 
 
 async def test_a_directory_in_use_is_refused() -> None:
