@@ -142,7 +142,8 @@ class Recovery:
             active.note(position, header.last_offset, header.max_timestamp)
             end_offset = header.next_offset
         producers = snapshots.read(end_offset, self.now_ms)
-        self._replay(producers, segments)
+        if producers.end_offset < end_offset:
+            self._replay(producers, segments)
         return end_offset, producers
 
     def _scan(
