@@ -53,9 +53,15 @@ LARGE_REQUEST_BYTES: Final = 16 * 1024
 class Connection(asyncio.BufferedProtocol):
     """One peer. Owned by `Connections`, which knows the limits and all the others."""
 
-    def __init__(self, owner: Connections, connection_id: int, listener: Address) -> None:
+    def __init__(
+        self, owner: Connections, connection_id: int, listener: Address, peer: Address
+    ) -> None:
         self.context = RequestContext(
-            listener=listener, connection_id=connection_id, connection=self
+            client_host=peer.host,
+            client_port=peer.port,
+            listener=listener,
+            connection_id=connection_id,
+            connection=self,
         )
         self._owner = owner
         self._serve_request = owner.dispatcher.serve
@@ -71,6 +77,7 @@ class Connection(asyncio.BufferedProtocol):
         self._next_turn: asyncio.Handle | None = None
         self._transport: asyncio.Transport
         self._output: Output
+        self._is_open = False
         self._is_closing = False
         # No further request is taken in; the connection closes when those here are served.
         self._is_ending = False
@@ -90,17 +97,16 @@ class Connection(asyncio.BufferedProtocol):
         """The socket is ours."""
         # uvloop's transports are like asyncio's, and not derived from them.
         self._transport = transport = cast(asyncio.Transport, transport)
-        peer = transport.get_extra_info("peername") or ("", 0)
-        # An IPv4 peer of a socket that serves both families.
-        self.context.client_host = peer[0].removeprefix("::ffff:")
-        self.context.client_port = peer[1]
         self._output = Output(
             transport,
             self._owner.workers,
             bytes_max=self._owner.limits.output_bytes_max,
             may_sendfile=self._owner.may_sendfile,
         )
-        self._owner.add(self)
+        self._is_open = True
+        if self._is_ending:
+            # The broker began to stop meanwhile.
+            self.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go."""
@@ -203,7 +209,7 @@ class Connection(asyncio.BufferedProtocol):
         self._queue.clear()
         self._queued_bytes = 0
         self._is_ending = True
-        if not self.is_busy():
+        if self._is_open and not self.is_busy():
             self.close(None)
 
     def abort(self) -> None:
@@ -361,6 +367,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def check(self, now: float) -> None:
         """Closes the connection if its peer has been too slow for too long."""
+        if not self._is_open:
+            return
         is_unfinished = not (self._is_reading_paused or self._reader.is_between_frames)
         sight = Sight(
             request_count=self._request_count,

@@ -89,22 +89,21 @@ class Connections:
             return f"max.connections.per.ip={per_host_max} are open from there"
         return None
 
-    def create(self, listener: Address) -> Connection:
-        """A connection that came in through a listener advertised as `listener`."""
+    def create(self, listener: Address, peer: Address) -> Connection:
+        """A connection from `peer` through a listener that is advertised as `listener`. It counts
+        from now on, and until `remove`."""
         self._last_id += 1
-        return Connection(self, self._last_id, listener)
-
-    def add(self, connection: Connection) -> None:
-        """Its transport is there."""
+        connection = Connection(self, self._last_id, listener, peer)
         self._open.add(connection)
-        self._counts[connection.context.client_host] += 1
+        self._counts[peer.host] += 1
         self.metrics.connections_accepted += 1
         self.metrics.connections_open = len(self._open)
-        if self._is_stopping:
-            connection.abort()
+        return connection
 
-    def remove(self, connection: Connection, held_bytes: int) -> None:
-        """It is gone."""
+    def remove(self, connection: Connection, held_bytes: int = 0) -> None:
+        """It is gone, or never came to be."""
+        if connection not in self._open:
+            return
         self.budget.leave(connection, held_bytes)
         self._open.discard(connection)
         host = connection.context.client_host

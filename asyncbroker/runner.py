@@ -39,6 +39,7 @@ UNLIMITED_BYTES: Final = 1 << 62
 def run(config: BrokerConfig, on_ready: Callable[[Address], None]) -> int:
     """Runs a broker until a signal stops it; returns the exit status. `on_ready` is called with the
     address of the first listener when the broker answers there."""
+    _raise_descriptor_limit()
     loop = new_event_loop()
     try:
         return loop.run_until_complete(_run(config, on_ready))
@@ -150,6 +151,16 @@ def make_server(broker: Broker, *, metrics: Metrics | None = None) -> Server:
 def seconds(milliseconds: int) -> float:
     """Kafka's negative times have no end."""
     return milliseconds / 1000 if milliseconds >= 0 else float("inf")
+
+
+def _raise_descriptor_limit() -> None:
+    """Takes as many file descriptors as the system allows: connections and segments need them, and
+    the customary limit of 1024 is for programs that use `select`."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _watch_signals() -> asyncio.Future[str]:

@@ -18,8 +18,9 @@ import os
 import socket
 from collections.abc import Iterable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
+from asyncbroker.connection import Connection
 from asyncbroker.connections import Connections
 from asyncbroker.context import Address
 from asyncbroker.listeners import Listener
@@ -28,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 # Ports to try when a free one is asked for and the second address family has it in use.
 FREE_PORT_ATTEMPTS: Final = 10
+
+# So many connections come in before others have a turn.
+ACCEPTED_TOGETHER_MAX: Final = 64
 
 # How long accepting pauses when the process has no file descriptor left.
 ACCEPT_PAUSE_SECONDS: Final = 1.0
@@ -117,7 +121,6 @@ class Server:
     async def _accept(self, listening: socket.socket) -> None:
         """A task for each listening socket."""
         loop = asyncio.get_running_loop()
-        advertised = self._advertised[listening]
         while True:
             try:
                 client, peer = await loop.sock_accept(listening)
@@ -126,24 +129,38 @@ class Server:
                     logger.error("cannot accept connections for a moment: %s", error.strerror)
                     await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
                 # Anything else concerns a peer that is gone again.
-                await asyncio.sleep(0)
-                continue
-            host = str(peer[0]).removeprefix("::ffff:")
-            refusal = self._connections.refusal(host)
-            if refusal is not None:
-                client.close()
-                self._connections.metrics.connections_refused += 1
-                logger.warning("refused a connection from %s: %s", host, refusal)
-                # Otherwise a flood would keep this loop from anything else.
-                await asyncio.sleep(0)
-                continue
-            task = loop.create_task(self._open(client, advertised))
-            self._opening.add(task)
-            task.add_done_callback(self._opening.discard)
+            else:
+                self._take_in(client, peer, listening)
+                self._take_in_waiting(listening)
+            # Otherwise a flood would keep this loop from anything else.
             await asyncio.sleep(0)
 
-    async def _open(self, client: socket.socket, advertised: Address) -> None:
-        """Makes a connection of an accepted socket. (TLS will be an argument here.)"""
+    def _take_in_waiting(self, listening: socket.socket) -> None:
+        """Takes in those that wait already, which is cheaper than one in each turn."""
+        for _ in range(ACCEPTED_TOGETHER_MAX):
+            try:
+                client, peer = listening.accept()
+            except OSError:
+                # There is nobody, or `sock_accept` will meet the same error.
+                return
+            self._take_in(client, peer, listening)
+
+    def _take_in(self, client: socket.socket, peer: tuple[Any, ...], on: socket.socket) -> None:
+        # An IPv4 peer of a socket that serves both families has its address in IPv6's form.
+        address = Address(str(peer[0]).removeprefix("::ffff:"), peer[1])
+        refusal = self._connections.refusal(address.host)
+        if refusal is not None:
+            client.close()
+            self._connections.metrics.connections_refused += 1
+            logger.warning("refused a connection from %s: %s", address.host, refusal)
+            return
+        connection = self._connections.create(self._advertised[on], address)
+        task = asyncio.get_running_loop().create_task(self._open(client, connection))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
+    async def _open(self, client: socket.socket, connection: Connection) -> None:
+        """Gives an accepted socket to its connection. (TLS will be an argument here.)"""
         loop = asyncio.get_running_loop()
         try:
             client.setblocking(False)
@@ -153,12 +170,11 @@ class Server:
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
             if self._receive_buffer_bytes > 0:
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
-            await loop.connect_accepted_socket(
-                lambda: self._connections.create(advertised), sock=client
-            )
+            await loop.connect_accepted_socket(lambda: connection, sock=client)
         except OSError as error:
             client.close()
-            logger.info("a connection ended before it began: %s", error)
+            self._connections.remove(connection)
+            logger.info("a connection from %s ended before it began: %s", connection, error)
 
 
 def _close_after(listening: socket.socket, task: asyncio.Task[None]) -> None:

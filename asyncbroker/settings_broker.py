@@ -2,8 +2,8 @@
 
 How a row is read is told in `settings.py`. Names, types and ranges are those of Kafka 4.3; defaults
 differ where one node needs it: `node.id`, `log.dir`, `controller.listener.names`,
-`queued.max.request.bytes`, the two of `offsets.topic`, and the two socket buffers, which the
-system sizes better when it is left to do so.
+`queued.max.request.bytes`, the two of `offsets.topic`, the two socket buffers, which the system
+sizes better when it is left to do so, and `socket.listen.backlog.size`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ controller.listener.names  list  ""  .
     Listeners of KRaft controllers; they are left out here.
 socket.request.max.bytes  int  104857600  1..
     The largest request, in bytes; a larger one closes its connection.
-socket.listen.backlog.size  int  50  1..
+socket.listen.backlog.size  int  1024  1..
     How many connections may wait to be accepted.
 socket.send.buffer.bytes  int  -1  .
     SO_SNDBUF of each connection, in bytes; -1 leaves it to the system.

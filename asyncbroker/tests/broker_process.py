@@ -29,6 +29,7 @@ class BrokerProcess:
         self._options = options
         self._environment = {**os.environ, **(environment or {})}
         self.errors: list[str] = []
+        self._line_came = threading.Condition()
         self.ready_seconds = 0.0
         self.address = ("", 0)
 
@@ -68,6 +69,17 @@ class BrokerProcess:
         host, _, port = line.split()[2].rpartition(":")
         self.address = (host, int(port))
 
+    def wait_for_line(self, part: str) -> str:
+        """The first line of standard error that contains `part`."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            with self._line_came:
+                for line in self.errors:
+                    if part in line:
+                        return line
+                self._line_came.wait(PATIENCE_SECONDS)
+        raise AssertionError(f"no line with {part!r} in {self.errors}")
+
     def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
         self.process.send_signal(number)
 
@@ -101,7 +113,9 @@ class BrokerProcess:
         assert self.process.stderr is not None
         with self.process.stderr:
             for line in self.process.stderr:
-                self.errors.append(line.rstrip("\n"))
+                with self._line_came:
+                    self.errors.append(line.rstrip("\n"))
+                    self._line_came.notify_all()
 
 
 class BlockingPeer:

@@ -96,8 +96,7 @@ def test_a_second_signal_ends_at_once() -> None:
         peer.socket.sendall(request * 20)
         peer.socket.recv(1)
         broker.signal()
-        while not any("stopping: SIGTERM" in line for line in broker.errors):
-            assert broker.process.poll() is None
+        broker.wait_for_line("stopping: SIGTERM")
         broker.signal()
         assert broker.wait() == 128 + signal.SIGTERM
         assert any("at once" in line for line in broker.errors)
@@ -162,15 +161,13 @@ def test_options_that_cannot_be_used_are_explained(options: tuple[str, ...], mes
 
 def test_each_listener_tells_clients_its_own_address() -> None:
     options = ("--memory", LISTEN, LISTEN, "--advertise=one.example:1", "--advertise=two.example:2")
-    broker = BrokerProcess(*options, "--log-format=json")
-    with broker:
+    with BrokerProcess(*options, "--log-format=json") as broker:
         assert broker.address == ("one.example", 1)
-        # The addresses bound are in nobody's line but the log's.
-        ports = [json.loads(line).get("bound") for line in broker.errors]
-        bound = next(addresses for addresses in ports if addresses)
+        # The addresses that were bound stand in the log alone.
+        line = broker.wait_for_line("serving on")
         told = [("one.example", 1), ("two.example", 2)]
-        for host_and_port, expected in zip(bound, told, strict=True):
-            host, _, port = host_and_port.rpartition(":")
+        for bound, expected in zip(json.loads(line)["bound"], told, strict=True):
+            host, _, port = bound.rpartition(":")
             broker.address = (host, int(port))
             with broker.connect() as peer:
                 metadata = peer.ask("Metadata", 1, topics=[])

@@ -35,6 +35,9 @@ OUR_DEFAULTS = {
     "offsets.topic.replication.factor": "1",
     "process.roles": "broker",
     "queued.max.request.bytes": "268435456",
+    "socket.listen.backlog.size": "1024",
+    "socket.receive.buffer.bytes": "-1",
+    "socket.send.buffer.bytes": "-1",
 }
 
 
