@@ -33,8 +33,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from crc32c import crc32c
-
+from asyncbroker.protocol.checksums import crc32c
 from asyncbroker.protocol.compression import Buffer, Compression, CorruptBatch
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 

@@ -31,9 +31,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from asyncbroker.log.system_calls import Buffer
+from asyncbroker.protocol.checksums import crc32c
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.records import NO_TIMESTAMP, BatchHeader, CorruptBatch, records_of
 
