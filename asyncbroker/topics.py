@@ -40,6 +40,8 @@ Result = TypeVar("Result")
 # Topics whose logs one thread opens before others may be shown, or the stop of the process heard.
 TOPICS_OPENED_AT_ONCE: Final = 64
 
+THREADS_MAKING_LOGS: Final = 2
+
 # Ids that Kafka keeps for itself: none at all, and that of its metadata log.
 RESERVED_IDS: Final = frozenset({bytes(16), bytes(15) + b"\x01"})
 
@@ -100,6 +102,8 @@ class Topics:
         self._names: dict[str, str] = {}
         self._creating: dict[str, asyncio.Task[Topic]] = {}
         self._removing: dict[str, asyncio.Task[None]] = {}
+        # A storm of creations must leave threads for those who wait for their records.
+        self._making_logs = asyncio.Semaphore(THREADS_MAKING_LOGS)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     # ---- looking up
@@ -179,7 +183,8 @@ class Topics:
         config = self.configs.of(stored.configs)
         await self._metadata.write(PutTopic(stored))
         try:
-            logs = await self._storage.workers.run(self._open_logs, stored, config)
+            async with self._making_logs:
+                logs = await self._storage.workers.run(self._open_logs, stored, config)
         except (CorruptLog, OSError) as error:
             logger.error("creating the logs of topic %s failed: %s", name, error)
             await self._metadata.write(DeleteTopic(stored.topic_id))
