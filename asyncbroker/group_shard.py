@@ -104,7 +104,7 @@ class GroupShard:
         self._writing: _Round | None = None
         self._timer: Timer | None = None
         self._timer_when = 0.0
-        self._loader: asyncio.Task[None] | None = None
+        self._loader: asyncio.Task[GroupCoordinator] | None = None
         self._writer: asyncio.Task[None] | None = None
 
     # ---- requests
@@ -170,26 +170,38 @@ class GroupShard:
             return
         if self._partition.high_watermark == self._partition.log_start_offset:
             self._serve(GroupCoordinator(self._config))
-        else:
-            self._loader = asyncio.create_task(
-                self._load(), name=f"load groups of {self._partition.name}"
-            )
+            return
+        name = f"load groups of {self._partition.name}"
+        self._loader = asyncio.create_task(self._load(), name=name)
+        self._loader.add_done_callback(self._loaded)
 
-    async def _load(self) -> None:
+    async def _load(self) -> GroupCoordinator:
         coordinator = GroupCoordinator(self._config)
         partition = self._partition
         offset = partition.log_start_offset
-        try:
-            while (found := await partition.locate_on_disk(offset, LOAD_BYTES)) is not None:
-                offset = await partition.run(_replay, coordinator, found, partition.name)
-        except (KafkaError, OSError, CorruptBatch) as error:
-            self._give_up(error)
-            return
-        self._serve(coordinator)
+        while (found := await partition.locate_on_disk(offset, LOAD_BYTES)) is not None:
+            offset = await partition.run(_replay, coordinator, found, partition.name)
+        return coordinator
 
-    def _give_up(self, error: Exception) -> None:
+    def _loaded(self, loader: asyncio.Task[GroupCoordinator]) -> None:
+        self._loader = None
+        if loader.cancelled():
+            return
+        error = loader.exception()
+        if error is None:
+            self._serve(loader.result())
+        else:
+            self._give_up(error)
+
+    def _give_up(self, error: BaseException) -> None:
         """Refuses all: serving without some of the offsets would send consumers to the start."""
-        logger.error("the groups of %s cannot be loaded: %s", self._partition.name, error)
+        is_expected = isinstance(error, (KafkaError, OSError, CorruptBatch))
+        logger.error(
+            "the groups of %s cannot be loaded: %s",
+            self._partition.name,
+            error,
+            exc_info=None if is_expected else error,
+        )
         self._refusal = ErrorCode.NOT_COORDINATOR
 
     def _serve(self, coordinator: GroupCoordinator) -> None:
@@ -211,10 +223,12 @@ class GroupShard:
         if self._loader is not None:
             self._loader.cancel()
             await asyncio.wait([self._loader])
-        for round_ in (self._writing, self._gathering):
-            for reply in round_.replies if round_ is not None else ():
-                self._unanswered.discard(_token(reply))
-        self._fail_all()
+        promised = {
+            _token(reply)
+            for round_ in (self._writing, self._gathering)
+            for reply in (round_.replies if round_ is not None else ())
+        }
+        self._fail(self._unanswered - promised)
         if self._writer is not None:
             await asyncio.wait([self._writer])
 
@@ -234,11 +248,7 @@ class GroupShard:
                     self._answer(effect)
             elif isinstance(effect, Append):
                 self._gathering.records.extend(effect.records)
-                if self._writer is None:
-                    # The task starts when this iteration of the loop is over, so that requests
-                    # which were received together share a round.
-                    name = f"write groups of {self._partition.name}"
-                    self._writer = asyncio.create_task(self._write(), name=name)
+                self._start_writer()
             elif isinstance(effect, Note):
                 logger.info("group %s: %s", effect.group_id, effect.text)
         self._arm()
@@ -252,19 +262,31 @@ class GroupShard:
         if not token.future.done():
             token.future.set_result(reply.response)
 
+    def _start_writer(self) -> None:
+        """The task starts when this iteration of the loop is over, so that requests which were
+        received together share a round."""
+        if self._writer is None:
+            name = f"write groups of {self._partition.name}"
+            self._writer = asyncio.create_task(self._write(), name=name)
+            self._writer.add_done_callback(self._written)
+
     async def _write(self) -> None:
-        """Makes round after round durable, as long as there are any."""
-        try:
-            while self._gathering.records:
-                self._writing, self._gathering = self._gathering, _Round()
-                await self._make_durable(self._writing.records)
-                replies, self._writing = self._writing.replies, None
-                for reply in replies:
-                    self._answer(reply)
-        except KafkaError as error:
+        """Makes round after round durable, as long as there are any. Raises KafkaError."""
+        while self._gathering.records:
+            self._writing, self._gathering = self._gathering, _Round()
+            await self._make_durable(self._writing.records)
+            replies, self._writing = self._writing.replies, None
+            for reply in replies:
+                self._answer(reply)
+
+    def _written(self, writer: asyncio.Task[None]) -> None:
+        self._writer = None
+        error = writer.exception()
+        if error is not None:
             self._lose_state(error)
-        finally:
-            self._writer = None
+        elif self._gathering.records:
+            # They came after the last look, and before this.
+            self._start_writer()
 
     async def _make_durable(self, records: list[KeyAndValue]) -> None:
         """Appends records and waits for the disk. Raises KafkaError."""
@@ -281,21 +303,27 @@ class GroupShard:
         if waiting is not None:
             await waiting
 
-    def _lose_state(self, error: KafkaError) -> None:
+    def _lose_state(self, error: BaseException) -> None:
         """A round failed: forgets everything that may not be in the log, and loads it anew."""
-        logger.error("the groups of %s lost a write: %s", self._partition.name, error)
+        logger.error(
+            "the groups of %s lost a write: %s",
+            self._partition.name,
+            error,
+            exc_info=None if isinstance(error, KafkaError) else error,
+        )
         is_closing = self._coordinator is None
         self._coordinator = None
         self._gathering = _Round()
         self._writing = None
         self._disarm()
-        self._fail_all()
+        self._fail(set(self._unanswered))
         if not is_closing:
             self.load()
 
-    def _fail_all(self) -> None:
-        unanswered, self._unanswered = self._unanswered, set()
-        for token in unanswered:
+    def _fail(self, tokens: set[PendingReply]) -> None:
+        """Sends clients to look for their coordinator again, which is what makes them retry."""
+        self._unanswered -= tokens
+        for token in tokens:
             if token.future is not None and not token.future.done():
                 token.future.set_exception(KafkaError(ErrorCode.NOT_COORDINATOR))
 
