@@ -125,6 +125,7 @@ class Broker:
             plan = self._plan(state)
             await run(self._prepare, state, plan)
         except (DirectoryRefused, OSError):
+            await run(self._store.close)
             await run(lambda: self._logs.close(clean=False))
             raise
         self._put_together(state)

@@ -29,6 +29,7 @@ from asyncbroker.protocol.messages.offset_fetch import (
     OffsetFetchResponseGroup,
 )
 from asyncbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from asyncbroker.topic_config import automatic_topic
 from asyncbroker.topic_names import GROUP_METADATA_TOPIC
 
 if TYPE_CHECKING:
@@ -64,12 +65,7 @@ class Groups:
         random_bytes: Callable[[int], bytes],
     ) -> None:
         self._config = group_config_of(config)
-        self._partition_count = config.offsets_topic_num_partitions
-        self._topic_settings = {
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(config.offsets_topic_segment_bytes),
-        }
+        self._broker_config = config
         self._topics = topics
         self._commits = commits
         self._clock = clock
@@ -221,7 +217,7 @@ class Groups:
         """Creates `__consumer_offsets`, and then does it; any number may wait for the creation."""
         try:
             ensured = self._topics.ensure(
-                GROUP_METADATA_TOPIC, self._partition_count, self._topic_settings
+                GROUP_METADATA_TOPIC, *automatic_topic(GROUP_METADATA_TOPIC, self._broker_config)
             )
             topic = await ensured if isinstance(ensured, asyncio.Future) else ensured
         except KafkaError as error:
