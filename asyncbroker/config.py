@@ -65,7 +65,6 @@ class BrokerConfig:
     fetch_max_bytes: int
     max_incremental_fetch_session_cache_slots: int
     producer_id_expiration_ms: int
-    transaction_max_timeout_ms: int
 
     group_initial_rebalance_delay_ms: int
     group_min_session_timeout_ms: int
@@ -76,10 +75,8 @@ class BrokerConfig:
     offsets_retention_check_interval_ms: int
     offsets_topic_num_partitions: int
     offsets_topic_segment_bytes: int
-    offsets_commit_timeout_ms: int
 
     log_flush_offset_checkpoint_interval_ms: int
-    log_flush_start_offset_checkpoint_interval_ms: int
     num_recovery_threads_per_data_dir: int
 
     append_inline_max_bytes: int

@@ -109,8 +109,6 @@ max.incremental.fetch.session.cache.slots  int  1000      0..
 # Producers
 producer.id.expiration.ms   int  86400000  1..
     A producer that is silent for so long is forgotten.
-transaction.max.timeout.ms  int  900000    1..
-    The longest transaction timeout that a producer may ask for.
 
 # Groups
 group.initial.rebalance.delay.ms     int    3000        .
@@ -133,14 +131,10 @@ offsets.topic.replication.factor     short  1           1..
     Replicas of __consumer_offsets. One node holds one.
 offsets.topic.segment.bytes          int    104857600   1..
     segment.bytes of __consumer_offsets; counts when the topic is created.
-offsets.commit.timeout.ms            int    5000        1..
-    How long a commit may wait to become durable.
 
 # The log directory
 log.flush.offset.checkpoint.interval.ms        int  60000  0..
     How often the point is recorded from which recovery must check.
-log.flush.start.offset.checkpoint.interval.ms  int  60000  0..
-    How often the first offset of each partition is recorded.
 num.recovery.threads.per.data.dir              int  2      1..
     Threads that open partitions at start.
 

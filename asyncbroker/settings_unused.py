@@ -212,6 +212,8 @@ log.flush.interval.ms                long     -                       .
     Time after which a partition is flushed.
 log.flush.scheduler.interval.ms      long     9223372036854775807     .
     How often it is looked at what must be flushed.
+log.flush.start.offset.checkpoint.interval.ms  int  60000  0..
+    How often the first offset of each partition is recorded.
 log.local.retention.bytes            long     -2                      -2..
     Bytes of a tiered partition that stay on this disk.
 log.local.retention.ms               long     -2                      -2..
@@ -276,6 +278,8 @@ add.partitions.to.txn.retry.backoff.ms                       int      20        
     The first wait before a partition is added again.
 transaction.abort.timed.out.transaction.cleanup.interval.ms  int      10000      1..
     How often timed out transactions are aborted.
+transaction.max.timeout.ms  int  900000  1..
+    The longest transaction timeout that a producer may ask for.
 transaction.partition.verification.enable                    boolean  true       .
     Whether a transactional write is checked with the coordinator.
 transaction.remove.expired.transaction.cleanup.interval.ms   int      3600000    1..
@@ -309,6 +313,8 @@ group.coordinator.threads                  int     4                         1..
     Threads of the group coordinator.
 offsets.load.buffer.size                   int     5242880                   1..
     Bytes read at once while offsets load.
+offsets.commit.timeout.ms  int  5000  1..
+    How long a commit may wait to become durable.
 offsets.topic.compression.codec            int     0                         .
     The codec of records in __consumer_offsets.
 group.consumer.assignment.interval.ms      int     1000                      0..

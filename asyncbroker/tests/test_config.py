@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
 
+from asyncbroker import config as config_module
 from asyncbroker.config import BrokerConfig, ConfigError, load_config
 from asyncbroker.listeners import Listener
 from asyncbroker.settings import attribute_of, broker_settings
@@ -81,6 +83,18 @@ def test_every_setting_that_the_broker_obeys_is_an_attribute_or_goes_into_one() 
     inherited = set(INHERITED_FROM.values())
     for name in broker_settings():
         assert attribute_of(name) in fields or name in inherited | goes_into_another, name
+
+
+def test_every_attribute_is_read_by_some_part_of_the_broker() -> None:
+    package = Path(config_module.__file__).parent
+    sources = [
+        path.read_text()
+        for path in [*package.glob("*.py"), *package.glob("handlers/*.py")]
+        if path.name != "config.py"
+    ]
+    for field in dataclasses.fields(BrokerConfig):
+        pattern = re.compile(rf"(config|current)\.{field.name}\b")
+        assert any(pattern.search(source) for source in sources), field.name
 
 
 def test_a_real_brokers_file_loads_with_one_warning(tmp_path: Path) -> None:
