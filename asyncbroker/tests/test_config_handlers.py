@@ -123,8 +123,8 @@ async def test_fact_116_a_resource_that_is_not_here_has_an_error_of_its_own(
     ],
 )
 async def test_fact_116_sources_are_topic_static_and_default(
-    settings: dict[str, str],
-    overrides: dict[str, str],
+    settings: dict[str, Any],
+    overrides: dict[str, Any],
     value: str,
     source: int,
     is_default: bool,

@@ -65,7 +65,7 @@ async def test_fact_19_an_unknown_topic_is_created_and_answered_at_once() -> Non
     ids=["the client forbids it", "the broker forbids it"],
 )
 async def test_fact_19_no_topic_is_created_unless_both_sides_allow_it(
-    settings: dict[str, str], allowed: bool
+    settings: dict[str, Any], allowed: bool
 ) -> None:
     async with under_test(**settings) as test:
         request = asking_for("new", allow_auto_topic_creation=allowed)

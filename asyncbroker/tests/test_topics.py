@@ -6,12 +6,14 @@ import asyncio
 import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from asyncbroker.log.checkpoints import encode_epochs
 from asyncbroker.log.errors import DirectoryRefused
 from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.leader_epochs import EpochStart
 from asyncbroker.metadata_store import DeleteTopic, MemoryMetadataStore, PutTopic, StoredTopic
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.messages.metadata import MetadataRequest
@@ -35,7 +37,7 @@ class Machine:
         self.metadata = MemoryMetadataStore()
 
     @asynccontextmanager
-    async def broker(self, **settings: str) -> AsyncIterator[UnderTest]:
+    async def broker(self, **settings: Any) -> AsyncIterator[UnderTest]:
         """A broker on this machine, stopped in order at the end."""
         async with under_test(files=self.files, metadata=self.metadata, **settings) as test:
             yield test
@@ -144,7 +146,9 @@ async def test_directories_that_moved_in_become_a_topic_with_later_epochs() -> N
     async with source.broker() as test:
         topic = await test.topic("flights", partitions=2)
         await test.produce(batch_of(3))
-    source.files.write_whole(f"{DATA}/flights-0/leader-epoch-checkpoint", encode_epochs([(41, 0)]))
+    source.files.write_whole(
+        f"{DATA}/flights-0/leader-epoch-checkpoint", encode_epochs([EpochStart(41, 0)])
+    )
     async with target.broker():
         pass
     for name in ("flights-0", "flights-1"):
