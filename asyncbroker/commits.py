@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 # fsyncs of different files wait for the same disk cache flush when they run at the same time.
 FLUSHES_AT_ONCE: Final = 4
 
+# What says nothing about the disk: the log was closed meanwhile, as its topic is deleted; or there
+# was no descriptor left to sync with, so that nothing was synced and the next round may try.
+NOT_THE_DISK: Final = frozenset({errno.EBADF, errno.EMFILE, errno.ENFILE})
+
 
 class _Waiting:
     """Who waits for one partition, and the highest end that any of them waits for.
@@ -119,8 +123,7 @@ class Commits:
         bug = done.exception()
         errors = done.result() if bug is None else [bug] * len(stripe)
         for waiting, error in zip(stripe, errors, strict=True):
-            # A log that was closed meanwhile (its topic is deleted) says nothing about the disk.
-            if isinstance(error, OSError) and error.errno != errno.EBADF:
+            if isinstance(error, OSError) and error.errno not in NOT_THE_DISK:
                 self._storage.fail(error)
             waiting.answer(error)
         self._flushes_running -= 1

@@ -331,7 +331,8 @@ class Partition:
 
     async def drain(self) -> None:
         """Waits until no thread works on the log, so that its files can be closed or renamed."""
-        if self._jobs:
+        # The end of a job may begin another: an append in a worker, then its writeback.
+        while self._jobs:
             if self._idle is None:
                 self._idle = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._idle)

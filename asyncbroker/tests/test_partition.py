@@ -298,6 +298,17 @@ async def test_draining_an_idle_partition_returns_at_once(made: Fixture) -> None
     await made.partition.drain()
 
 
+async def test_draining_waits_for_the_writeback_that_the_last_append_starts() -> None:
+    made = Fixture(writeback_bytes=LARGE)
+    made.append(LARGE)
+    draining = asyncio.ensure_future(made.partition.drain())
+    await made.workers.step()
+    assert not draining.done()
+    await made.workers.step()
+    await draining
+    assert not made.workers.jobs
+
+
 async def test_draining_waits_for_a_commit_round(made: Fixture) -> None:
     made.append(SMALL)
     durable = made.commits.durable(made.partition, 1)
@@ -387,6 +398,32 @@ async def test_a_failed_fsync_fails_its_waiters_and_is_not_tried_again(made: Fix
     await settle()
     assert await code_of(late) is ErrorCode.KAFKA_STORAGE_ERROR
     assert made.disk.counts["datasync"] == synced
+
+
+async def test_a_lack_of_descriptors_fails_one_round_and_the_next_is_durable(
+    made: Fixture,
+) -> None:
+    """Facts 4.3: a flood of connections takes them all; nothing was synced, so nothing is lost."""
+
+    def no_descriptor(operation: str, path: str) -> None:
+        if operation == "sync_directory":
+            raise OSError(errno.EMFILE, "made up")
+
+    made.append(SMALL)
+    made.disk.files.on_call = no_descriptor
+    first = made.commits.durable(made.partition, 1)
+    assert first is not None
+    await settle()
+    await made.workers.step()
+    assert await code_of(first) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert made.partition.log.durable_end_offset == 0
+    made.disk.files.on_call = None
+    second = made.commits.durable(made.partition, 1)
+    assert second is not None
+    await settle()
+    await made.workers.step()
+    await second
+    assert made.partition.log.durable_end_offset == 1
 
 
 async def test_closing_waits_for_the_last_round(made: Fixture) -> None:
