@@ -8,12 +8,17 @@ write and mark them clean, so that a second fsync would say all is well (Postgre
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Sequence
+from typing import Final
 
 from asyncbroker.log.files import Files
 from asyncbroker.log.segment import Segment
+
+# Too many open files: nothing was synced, and nothing was lost.
+_NOT_THE_DISK: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class Durability:
@@ -67,7 +72,8 @@ class Durability:
                 if not self._is_parent_synced:
                     self._files.sync_directory(os.path.dirname(self._directory))
         except OSError as error:
-            self.failure = error
+            if error.errno not in _NOT_THE_DISK:
+                self.failure = error
             raise
         self._names_synced_count = changed_count
         self._is_parent_synced = True

@@ -185,10 +185,10 @@ class SparseIndex:
         if missing <= 0:
             return fresh.part(max(0, len(fresh) - count))
         if self._cached is None:
-            stored = self._read(self.stored_count - missing, missing, may_block=True)
+            stored = self._read(self.stored_count - missing, missing)
             if len(stored) < missing or (self.stored_count > 1 and stored[-1] == (0, 0)):
                 # Zeros at the end: the file was preallocated.
-                self._load(may_block=True)
+                self._load()
                 return self.tail(count)
         else:
             stored = self._cached.part(max(0, len(self._cached) - missing))
@@ -264,12 +264,17 @@ class SparseIndex:
 
     def _stored(self, may_block: bool) -> Entries:
         cached = self._cached
-        return self._load(may_block) if cached is None else cached
+        if cached is not None:
+            return cached
+        if not may_block:
+            # Even in the page cache it is megabytes: not for the event loop.
+            raise WouldBlock(self.path)
+        return self._load()
 
-    def _load(self, may_block: bool) -> Entries:
+    def _load(self) -> Entries:
         """Reads the whole file; drops from the count what is zero at its end."""
         count = self.stored_count
-        entries = self._read(0, count, may_block)
+        entries = self._read(0, count)
         with self._lock:
             # If more was persisted meanwhile, this reading is only a prefix, good for once.
             if count == self.stored_count:
@@ -280,7 +285,7 @@ class SparseIndex:
         self._open_segments.loaded(self)
         return entries
 
-    def _read(self, first: int, count: int, may_block: bool) -> Entries:
+    def _read(self, first: int, count: int) -> Entries:
         """Entries from the file, fewer than `count` if it ends with zeros."""
         size, position = count * self.layout.entry_bytes, first * self.layout.entry_bytes
         try:
@@ -288,11 +293,9 @@ class SparseIndex:
         except FileNotFoundError:
             raise CorruptIndex(f"{self.path} is gone") from None
         try:
-            data = file.pread(size, position) if may_block else file.pread_nowait(size, position)
+            data = file.pread(size, position)
         finally:
             file.close()
-        if data is None:
-            raise WouldBlock(self.path)
         if len(data) < size:
             raise CorruptIndex(f"{self.path} has fewer than {position + size} bytes")
         return Entries.decode(self.layout, data)
@@ -304,7 +307,7 @@ class RecentBatches:
     The appender adds; a reader in another thread takes `columns` once and works on that pair.
     """
 
-    COUNT_MAX: Final = 256
+    COUNT_MAX: Final = 128
 
     __slots__ = ("columns",)
 

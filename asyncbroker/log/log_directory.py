@@ -110,11 +110,13 @@ class LogDirectory:
             raise DirectoryRefused(f"{path} is in use by another broker") from error
         open_segments = OpenSegments(files_max=open_files_max or _open_files_max())
         directory = cls(files, path, lock, open_segments)
+        is_taken = False
         try:
             directory._take_over(cluster_id, node_id)
-        except BaseException:
-            lock.release()
-            raise
+            is_taken = True
+        finally:
+            if not is_taken:
+                lock.release()
         return directory
 
     def _take_over(self, cluster_id: str | None, node_id: int | None) -> None:

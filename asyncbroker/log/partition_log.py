@@ -31,22 +31,20 @@ from asyncbroker.log.append_checks import (
     is_roll_due,
     roll_limits,
 )
-from asyncbroker.log.checkpoints import (
-    LEADER_EPOCHS,
-    PARTITION_METADATA,
-    CorruptCheckpoint,
-    decode_partition_metadata,
-    encode_epochs,
-    encode_partition_metadata,
-)
+from asyncbroker.log.checkpoints import LEADER_EPOCHS, encode_epochs
 from asyncbroker.log.config import INT64_MAX, LogConfig
 from asyncbroker.log.durability import Durability
-from asyncbroker.log.errors import CorruptLog
 from asyncbroker.log.file_range import FileRange, range_in_recent, range_in_segment
 from asyncbroker.log.files import File, Files
 from asyncbroker.log.index import RecentBatches
 from asyncbroker.log.open_segments import OpenSegments
-from asyncbroker.log.recovery import RecoveredLog, Recovery, cut_segments, remove_segment
+from asyncbroker.log.recovery import (
+    RecoveredLog,
+    Recovery,
+    check_topic_id,
+    cut_segments,
+    remove_segment,
+)
 from asyncbroker.log.segment import RELATIVE_OFFSET_MAX, Segment
 from asyncbroker.log.time_search import TimestampOffset, first_at_or_after, first_of_largest
 from asyncbroker.protocol.batches import (
@@ -126,7 +124,7 @@ class PartitionLog:
         is_new = not files.exists(directory)
         if is_new:
             files.make_directory(directory)
-        _check_topic_id(files, directory, topic_id)
+        check_topic_id(files, directory, topic_id)
         open_segments = open_segments or OpenSegments()
         recovery = Recovery(files, directory, config, open_segments, now_ms, recovery_point)
         found = recovery.run(is_clean=is_clean, log_start_offset=log_start_offset)
@@ -216,13 +214,14 @@ class PartitionLog:
 
         Raises KafkaError for what the topic or the producer's history forbids (facts 30-36, 46-49);
         OSError when it could not be written, and then nothing was. `is_client` is false for the
-        coordinators, whose batches carry no sequences.
+        coordinators, whose batches carry no sequences and may be of any size: a refusal would reach
+        all their groups, and not the one that has many members.
         """
         if self._durability.failure is not None:
             self._durability.fail_if_failed()
         config = self.config
         size = header.size
-        if size > config.max_message_bytes or size > config.segment_bytes:
+        if (size > config.max_message_bytes or size > config.segment_bytes) and is_client:
             check_size(size, config)
         log_append_time_ms = NO_TIMESTAMP
         if config.is_log_append_time:
@@ -246,6 +245,15 @@ class PartitionLog:
                     self.log_start_offset,
                     True,
                 )
+        base_offset, last_offset = self._write(batch, header, leader_epoch, now_ms)
+        return Appended(base_offset, last_offset, log_append_time_ms, self.log_start_offset, False)
+
+    def _write(
+        self, batch: bytearray | memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
+    ) -> tuple[int, int]:
+        """Writes a batch that may come in at the end of the log; its first and last offset."""
+        config = self.config
+        size = header.size
         base_offset, segment, position, recent = self._end
         last_offset = base_offset + header.last_offset_delta
         if (
@@ -268,7 +276,7 @@ class PartitionLog:
         if leader_epoch != self.leader_epoch:
             self.epochs.assign(leader_epoch, base_offset)
             self.leader_epoch = leader_epoch
-        if producer_id >= 0:
+        if header.producer_id >= 0:
             self.producers.add(header, now_ms, batch)
         else:
             self.producers.end_offset = last_offset + 1
@@ -281,7 +289,7 @@ class PartitionLog:
         self.size += size
         self._end = (last_offset + 1, segment, position + size, recent)
         self.end_offset = last_offset + 1
-        return Appended(base_offset, last_offset, log_append_time_ms, self.log_start_offset, False)
+        return base_offset, last_offset
 
     def _undo_write(self, file: File, position: int) -> None:
         """Takes back the part of a batch that was written before the disk refused the rest."""
@@ -461,17 +469,19 @@ class PartitionLog:
 
     def _persist(self) -> None:
         """Writes the indexes and the snapshots."""
-        self._checkpointed_size = self.size
+        size = self.size
         segments = self._segments
         for segment in segments:
             segment.persist_indexes(sync=True)
         self._snapshots.write(segment.base_offset for segment in segments)
+        self._checkpointed_size = size
 
     def _write_epochs(self) -> None:
         if self.epochs.is_dirty:
-            self.epochs.is_dirty = False
+            entries = self.epochs.entries
             path = f"{self.directory}/{LEADER_EPOCHS}"
-            self._files.write_atomically(path, encode_epochs(self.epochs.entries))
+            self._files.write_atomically(path, encode_epochs(entries))
+            self.epochs.is_dirty = self.epochs.entries is not entries
 
     # ---- changes by whoever appends, between appends
 
@@ -539,19 +549,3 @@ class PartitionLog:
 def _segment_at(segments: list[Segment], offset: int) -> int:
     """The index of the segment that an offset belongs to."""
     return max(0, bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1)
-
-
-def _check_topic_id(files: Files, directory: str, topic_id: bytes) -> None:
-    """Holds the directory's topic id against the expected one; writes it where there is none."""
-    path = f"{directory}/{PARTITION_METADATA}"
-    if files.exists(path):
-        try:
-            found = decode_partition_metadata(files.read_whole(path))
-        except CorruptCheckpoint as damage:
-            # It is not synced when it is made: a crash can leave it empty.
-            logger.warning("%s: %s; writing it anew", path, damage)
-        else:
-            if found != topic_id:
-                raise CorruptLog(path, "this is the directory of another topic of the same name")
-            return
-    files.write_whole(path, encode_partition_metadata(topic_id))

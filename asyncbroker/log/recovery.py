@@ -21,7 +21,14 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from asyncbroker.log.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, decode_epochs
+from asyncbroker.log.checkpoints import (
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    CorruptCheckpoint,
+    decode_epochs,
+    decode_partition_metadata,
+    encode_partition_metadata,
+)
 from asyncbroker.log.config import LogConfig
 from asyncbroker.log.errors import CorruptLog
 from asyncbroker.log.files import TEMPORARY_SUFFIX, File, Files
@@ -296,6 +303,22 @@ class Recovery:
             producers.add(header, self.now_ms, batch)
         except CorruptBatch as damage:
             raise CorruptLog(segment.log_path, str(damage), position) from damage
+
+
+def check_topic_id(files: Files, directory: str, topic_id: bytes) -> None:
+    """Holds a directory's topic id against the expected one; writes it where there is none."""
+    path = f"{directory}/{PARTITION_METADATA}"
+    if files.exists(path):
+        try:
+            found = decode_partition_metadata(files.read_whole(path))
+        except CorruptCheckpoint as damage:
+            # It is not synced when it is made: a crash can leave it empty.
+            logger.warning("%s: %s; writing it anew", path, damage)
+        else:
+            if found != topic_id:
+                raise CorruptLog(path, "this is the directory of another topic of the same name")
+            return
+    files.write_whole(path, encode_partition_metadata(topic_id))
 
 
 def finish_leftovers(files: Files, directory: str) -> dict[str, int]:

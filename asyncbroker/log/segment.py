@@ -351,7 +351,9 @@ class Segment:
     def _steps(self, position: int, limit: int, may_block: bool) -> Iterator[tuple[int, int, int]]:
         """Last offset, position and size of each batch from `position` on that begins below
         `limit`."""
-        file = self.open_file()
+        file = self.open_file() if may_block else self.file
+        if file is None:
+            raise WouldBlock(self.log_path)
         while position < limit:
             size = min(_HEADERS_CHUNK_BYTES, limit - position)
             chunk = file.pread(size, position) if may_block else file.pread_nowait(size, position)

@@ -351,6 +351,7 @@ def test_the_name_of_a_deleted_directory_is_never_too_long(tmp_path: Path) -> No
     topic = "t" * 249
     partition(directory, topic, 10)
     (doomed,) = directory.delete_partitions([(topic, 10)])
+    assert files.exists(doomed)
     directory.remove(doomed)
     directory.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -162,8 +163,9 @@ def test_portable_files_never_claim_to_be_in_memory(tmp_path: Path) -> None:
     assert not file.is_resident(0, 5000)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is in memory")
 def test_fresh_bytes_are_in_memory_and_evicted_ones_are_not(tmp_path: Path) -> None:
-    file = RealFiles().open(str(tmp_path / "a"), create=True)
+    file = RealFiles(portable=False).open(str(tmp_path / "a"), create=True)
     size = 1 << 20
     file.pwrite(b"x" * size, 0)
     assert file.is_resident(100, size - 100)
@@ -174,9 +176,11 @@ def test_fresh_bytes_are_in_memory_and_evicted_ones_are_not(tmp_path: Path) -> N
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     if file.is_resident(0, 4096):
         pytest.skip("this file system keeps its pages")
-    assert file.pread_nowait(100, 0) is None
-    assert file.pread_nowait(size, 0) is None
+    assert not file.is_resident(0, size)
     assert not resident_by_mincore(ctypes.CDLL(None), fd, 5, size - 5)
+    # A small one may start readahead, and a fast disk may answer at once.
+    assert file.pread_nowait(size, 0) is None
+    assert file.pread_nowait(100, 0) in (None, b"x" * 100)
     assert file.pread(size, 0) == b"x" * size
     assert resident_by_mincore(ctypes.CDLL(None), fd, 5, size - 5)
     assert file.pread_nowait(100, 5000) == b"x" * 100

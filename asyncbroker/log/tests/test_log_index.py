@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncbroker.log.errors import CorruptIndex, WouldBlock
-from asyncbroker.log.files import File, MemoryFiles
+from asyncbroker.log.files import MemoryFiles
 from asyncbroker.log.index import (
     OFFSET_INDEX,
     TIME_INDEX,
@@ -208,21 +208,12 @@ def test_entries_of_a_file_that_lost_its_end_are_not_used() -> None:
     assert files.read_whole("d/s.index") == b""
 
 
-def test_a_cold_index_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = MemoryFiles()
-    index = stored(files, OFFSETS)
-
-    class Cold:
-        def __init__(self, file: File) -> None:
-            self.close = file.close
-
-        def pread_nowait(self, size: int, position: int) -> None:
-            return None
-
-    open_file = files.open
-    monkeypatch.setattr(files, "open", lambda path: Cold(open_file(path)))
+def test_an_index_that_must_be_read_is_not_waited_for() -> None:
+    index = stored(MemoryFiles(), OFFSETS)
     with pytest.raises(WouldBlock):
         index.floor_by_key(9, may_block=False)
+    assert index.floor_by_key(9) == (9, 4200)
+    assert index.floor_by_key(9, may_block=False) == (9, 4200)
 
 
 def test_rebuilt_entries_go_before_those_that_are_not_stored() -> None:

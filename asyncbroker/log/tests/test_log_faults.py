@@ -1,0 +1,162 @@
+"""The N-th call to the disk fails, for every N: nothing durable is lost, nothing false is read."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.log_directory import LogDirectory
+from asyncbroker.log.partition_log import PartitionLog
+from asyncbroker.log.tests.log_harness import (
+    NOW_MS,
+    TOPIC_ID,
+    append,
+    from_producer,
+    read_all,
+    with_config,
+)
+
+
+class FailingOnce:
+    """Counts the calls, and fails one of them."""
+
+    def __init__(self, fail_at: int, code: int) -> None:
+        self.fail_at = fail_at
+        self.code = code
+        self.count = 0
+        self.has_failed = False
+
+    def __call__(self, operation: str, path: str) -> None:
+        self.count += 1
+        if self.count == self.fail_at:
+            self.has_failed = True
+            raise OSError(self.code, f"{operation} of {path} fails")
+
+
+class History:
+    """What was asked of the log, and what it answered."""
+
+    def __init__(self) -> None:
+        self.appended: list[bytes] = []
+        self.durable = 0
+        self.errors: list[OSError] = []
+
+    def attempt(self, log: PartitionLog) -> None:
+        """Appends the next batch of a producer, which tries again until it is taken."""
+        sequence = len(self.appended)
+        value = str(sequence).encode()
+        for _ in range(3):
+            try:
+                appended = append(log, from_producer(sequence, value))
+            except OSError as error:
+                self.errors.append(error)
+                if log.failure is not None:
+                    return
+                continue
+            assert appended.base_offset == sequence
+            self.appended.append(value)
+            return
+        raise AssertionError("one failure passes")
+
+    def flush(self, log: PartitionLog) -> None:
+        try:
+            self.durable = log.flush()
+        except OSError as error:
+            self.errors.append(error)
+
+
+def opened(files: MemoryFiles) -> tuple[LogDirectory, PartitionLog]:
+    directory = LogDirectory.open(files, "data")
+    return directory, directory.open_partition(
+        "flights",
+        0,
+        topic_id=TOPIC_ID,
+        config=with_config(segment_bytes=400),
+        leader_epoch=1,
+        now_ms=NOW_MS,
+    )
+
+
+def life(files: MemoryFiles, history: History) -> None:
+    """Start, append, flush, checkpoint, roll, drop the beginning, stop."""
+    directory, log = opened(files)
+    for step in range(14):
+        history.attempt(log)
+        if step % 4 == 1:
+            history.flush(log)
+        if step % 5 == 3:
+            try:
+                directory.checkpoint()
+            except OSError as error:
+                history.errors.append(error)
+    try:
+        log.delete_segments(log.advance_log_start(min(4, history.durable)))
+    except OSError as error:
+        history.errors.append(error)
+    directory.close()
+
+
+def check(files: MemoryFiles, history: History) -> None:
+    """After a crash: what was durable is there, and every record where it was put."""
+    files.on_call = None
+    files._locks.clear()
+    _, log = opened(files)
+    found = dict(read_all(log))
+    assert log.end_offset >= history.durable
+    assert list(found) == list(range(log.log_start_offset, log.end_offset))
+    for offset, value in found.items():
+        assert value == str(offset).encode()
+    # Whoever got no answer sends again: the batch is there once, or now.
+    sequence = log.end_offset
+    if sequence:
+        assert append(log, from_producer(sequence - 1, str(sequence - 1).encode())).is_duplicate
+    assert append(log, from_producer(sequence, str(sequence).encode())).base_offset == sequence
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_any_call_may_fail(code: int) -> None:
+    calls = FailingOnce(0, code)
+    life(MemoryFiles(calls), History())
+    failed = 0
+    for fail_at in range(1, calls.count + 1):
+        failing = FailingOnce(fail_at, code)
+        files, history = MemoryFiles(failing), History()
+        try:
+            life(files, history)
+        except OSError as error:
+            history.errors.append(error)
+        failed += failing.has_failed
+        check(files, history)
+    assert failed == calls.count
+
+
+def test_recovery_may_fail_at_any_call_and_be_tried_again() -> None:
+    def crashed_files() -> MemoryFiles:
+        files = MemoryFiles()
+        _, log = opened(files)
+        history = History()
+        for _ in range(10):
+            history.attempt(log)
+        log.flush()
+        file = files.open(f"data/flights-0/{log.active_base_offset:020d}.log")
+        file.pwrite(b"torn", file.size())
+        files._locks.clear()
+        return files
+
+    fail_at = 0
+    failing = FailingOnce(0, errno.EIO)
+    while fail_at <= failing.count:
+        fail_at += 1
+        failing = FailingOnce(fail_at, errno.EIO)
+        files = crashed_files()
+        files.on_call = failing
+        try:
+            opened(files)
+        except OSError:
+            assert failing.has_failed
+        history = History()
+        history.durable = 10
+        check(files, history)
+    assert fail_at > 10
