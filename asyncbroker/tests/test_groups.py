@@ -541,6 +541,19 @@ async def test_200_members_become_one_group() -> None:
         ]
 
 
+async def test_a_group_larger_than_a_message_may_be_is_stored_and_disturbs_no_other() -> None:
+    files, metadata = MemoryFiles(), MemoryMetadataStore()
+    protocols = [JoinGroupRequestProtocol("range", bytes(1_200_000))]
+    async with under_test(files=files, metadata=metadata) as t:
+        other = t.begin(join_request(group_id="other"), OLD_JOIN)
+        await settle()
+        joined = await join_alone(t, protocols=protocols)
+        assert (await other).error_code == 0
+    async with under_test(files=files, metadata=metadata) as t:
+        await settle()
+        assert await heartbeat(t, joined) is ErrorCode.NONE
+
+
 async def test_a_commit_that_fails_while_the_broker_stops_is_answered() -> None:
     is_broken = False
 
