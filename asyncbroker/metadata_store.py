@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -223,11 +222,16 @@ class SqliteMetadataStore:
         connection = self._connection
         assert connection is not None, "the store is open"
         try:
-            with _transaction(connection):
+            # Leaving the block commits, or rolls back after an error.
+            with connection:
+                connection.execute("BEGIN IMMEDIATE")
                 for change in changes:
                     for statement, rows in STATEMENTS[type(change)](change):
                         connection.executemany(statement, rows)
         except sqlite3.Error as error:
+            # Python 3.10 leaves a transaction open whose commit failed.
+            if connection.in_transaction:
+                connection.rollback()
             raise OSError(f"{self._path}: {error}") from error
 
     def close(self) -> None:
@@ -235,19 +239,6 @@ class SqliteMetadataStore:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        # A COMMIT that failed may have ended the transaction already.
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 # SQL with the rows to run it for.
@@ -306,7 +297,9 @@ def _read_state(connection: sqlite3.Connection) -> StoredState:
     configs: dict[bytes, dict[str, str]] = {}
     for topic_id, name, value in connection.execute("SELECT * FROM topic_configs"):
         configs.setdefault(topic_id, {})[name] = value
-    for topic_id, name, partition_count, is_deleted in connection.execute("SELECT * FROM topics"):
+    for topic_id, name, partition_count, is_deleted in connection.execute(
+        "SELECT topic_id, name, partition_count, is_deleted FROM topics ORDER BY name"
+    ):
         topic = StoredTopic(name, topic_id, partition_count, configs.get(topic_id, {}))
         (state.deleted_topics if is_deleted else state.topics)[topic_id] = topic
     for resource, name, value in connection.execute("SELECT * FROM broker_configs"):

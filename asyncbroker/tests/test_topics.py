@@ -6,15 +6,24 @@ import asyncio
 import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from asyncbroker.broker import Broker
+from asyncbroker.config import BrokerConfig
 from asyncbroker.log.checkpoints import encode_epochs
 from asyncbroker.log.errors import DirectoryRefused
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.files import MemoryFiles, RealFiles
 from asyncbroker.log.leader_epochs import EpochStart
-from asyncbroker.metadata_store import DeleteTopic, MemoryMetadataStore, PutTopic, StoredTopic
+from asyncbroker.metadata_store import (
+    FILE_NAME,
+    DeleteTopic,
+    MemoryMetadataStore,
+    PutTopic,
+    StoredTopic,
+)
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.messages.metadata import MetadataRequest
 from asyncbroker.tests.data_path_harness import (
@@ -353,6 +362,39 @@ async def test_a_directory_of_another_node_is_refused() -> None:
             pass
     async with machine.broker(node_id="1"):
         pass
+
+
+def config_on(directory: Path) -> BrokerConfig:
+    return BrokerConfig.from_settings({"log.dirs": str(directory)})
+
+
+async def test_topics_survive_a_restart_on_a_real_disk(tmp_path: Path) -> None:
+    broker = Broker(config_on(tmp_path))
+    await broker.start()
+    topic = await broker.topics.create("t", 3, {"segment.ms": "5"})
+    producer_id = await broker.producer_ids.allocate()
+    await broker.topics.delete(await broker.topics.create("gone", 1, {}))
+    await broker.stop()
+    broker = Broker(config_on(tmp_path))
+    await broker.start()
+    kept = broker.topics.get("t")
+    assert kept is not None
+    assert (kept.topic_id, len(kept.partitions)) == (topic.topic_id, 3)
+    assert kept.config.overrides == {"segment.ms": "5"}
+    assert broker.topics.get("gone") is None
+    assert await broker.producer_ids.allocate() > producer_id
+    await broker.stop()
+    assert RealFiles().list_directories(str(tmp_path)) == ["t-0", "t-1", "t-2"]
+
+
+async def test_damaged_metadata_is_refused_and_the_directory_given_back(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b"this is no database" * 100)
+    with pytest.raises(DirectoryRefused, match=FILE_NAME):
+        await Broker(config_on(tmp_path)).start()
+    (tmp_path / FILE_NAME).unlink()
+    broker = Broker(config_on(tmp_path))
+    await broker.start()
+    await broker.stop()
 
 
 async def test_ten_thousand_partitions_are_created_told_and_kept() -> None:
