@@ -80,6 +80,8 @@ class LogDirectory:
         self.was_clean = False
         self.properties: dict[str, str] = {}
         self.logs: dict[TopicPartition, PartitionLog] = {}
+        # Those that could not be opened: nobody knows yet what a crash has left of them.
+        self._unopened: set[TopicPartition] = set()
         # What the checkpoints say, or will say when they are written next.
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
@@ -171,6 +173,8 @@ class LogDirectory:
     ) -> PartitionLog:
         """Opens a partition, or makes it if its directory is not there. See `PartitionLog.open`."""
         key = (topic, partition)
+        with self._mutex:
+            self._unopened.add(key)
         log = PartitionLog.open(
             self._files,
             self._path_of(topic, partition),
@@ -184,6 +188,7 @@ class LogDirectory:
             open_segments=self._open_segments,
         )
         with self._mutex:
+            self._unopened.discard(key)
             self.logs[key] = log
         return log
 
@@ -202,6 +207,7 @@ class LogDirectory:
             logs = [self.logs.pop(key) for key in keys if key in self.logs]
             # First of all, or the next partition of this name would be held to old promises.
             for key in keys:
+                self._unopened.discard(key)
                 self._recovery_points.pop(key, None)
                 self._log_starts.pop(key, None)
             self._write_offsets()
@@ -251,8 +257,8 @@ class LogDirectory:
 
     def close(self, clean: bool = True) -> None:
         """Closes all partitions and gives the directory back; in order, if `clean` and if every
-        partition can be. Otherwise raises the first OSError, with the directory closed all the
-        same: the next start recovers."""
+        partition can be, and was opened. Raises the first OSError, with the directory closed all
+        the same: the next start recovers."""
         first_error: OSError | None = None
         try:
             for (topic, partition), log in self.logs.items():
@@ -266,6 +272,7 @@ class LogDirectory:
                     self._log_starts[topic, partition] = log.log_start_offset
             if clean and first_error is None:
                 self._write_offsets()
+            if clean and first_error is None and not self._unopened:
                 self._files.write_atomically(
                     f"{self.path}/{CLEAN_SHUTDOWN}", encode_clean_shutdown()
                 )

@@ -173,6 +173,31 @@ def test_a_partition_that_cannot_be_closed_in_order_makes_the_stop_unclean() -> 
         assert len(read_all(partition(directory, topic))) == 3
 
 
+def test_a_partition_that_could_not_be_opened_is_still_recovered_after_the_next_stop() -> None:
+    """Nobody has looked at what the crash left of it, so it must not pass for one in order."""
+    files = MemoryFiles()
+    log = partition(LogDirectory.open(files, PATH))
+    append_each(log, 3)
+    path = f"{log.directory}/{0:020d}.log"
+    overwrite(files, path, log.size - 5, b"torn!")
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "open" and path.endswith(".log"):
+            raise OSError(errno.EMFILE, "too many open files")
+
+    directory = killed(files)
+    files.on_call = fail
+    with pytest.raises(OSError, match="too many"):
+        partition(directory)
+    files.on_call = None
+    directory.close()
+    directory = LogDirectory.open(files, PATH)
+    assert not directory.was_clean
+    assert len(read_all(partition(directory))) == 2
+    directory.close()
+    assert LogDirectory.open(files, PATH).was_clean
+
+
 # ---- recovery points
 
 
