@@ -11,7 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from asyncbroker.protocol.errors import ErrorCode
+from asyncbroker.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from asyncbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from asyncbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
+from asyncbroker.protocol.messages.metadata import MetadataRequestTopic
+from asyncbroker.protocol.messages.produce import PartitionProduceData, TopicProduceData
+from asyncbroker.protocol.records import Record, build_batch
 from asyncbroker.tests.broker_process import BrokerProcess
+from asyncbroker.tests.edge_harness import decode_response, request_frame
 
 LISTEN = "--listen=127.0.0.1:0"
 
@@ -30,10 +41,6 @@ def serve_to_the_end(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 def produce_acks_all(broker: BrokerProcess, topic: str) -> None:
-    from asyncbroker.protocol.messages.metadata import MetadataRequestTopic
-    from asyncbroker.protocol.messages.produce import PartitionProduceData, TopicProduceData
-    from asyncbroker.protocol.records import Record, build_batch
-
     with broker.connect() as peer:
         peer.ask("Metadata", 4, topics=[MetadataRequestTopic(name=topic)])
         batch = build_batch([Record(0, 1_700_000_000_000, b"key", b"value", [])])
@@ -44,8 +51,6 @@ def produce_acks_all(broker: BrokerProcess, topic: str) -> None:
 
 
 def high_watermark(broker: BrokerProcess, topic: str) -> int:
-    from asyncbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
-
     with broker.connect() as peer:
         asked = ListOffsetsTopic(topic, [ListOffsetsPartition(partition_index=0, timestamp=-1)])
         response = peer.ask("ListOffsets", 1, replica_id=-1, topics=[asked])
@@ -81,15 +86,28 @@ def test_an_interrupt_stops_as_well() -> None:
         assert broker.wait() == 0
 
 
+def test_a_stop_answers_the_fetch_that_waits() -> None:
+
+    with BrokerProcess("--memory", LISTEN) as broker, broker.connect() as peer:
+        produce_acks_all(broker, "flights")
+        wanted = FetchPartition(0, fetch_offset=1, partition_max_bytes=1000)
+        request = FetchRequest(
+            max_wait_ms=3_600_000, min_bytes=1, topics=[FetchTopic("flights", partitions=[wanted])]
+        )
+        peer.socket.sendall(request_frame("Fetch", 11, request))
+        # Another connection is served after it, so the fetch waits by then.
+        assert high_watermark(broker, "flights") == 1
+        broker.signal()
+        _, response = decode_response("Fetch", 11, peer.receive())
+        (answer,) = response.responses[0].partitions
+        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert broker.wait() == 0
+
+
 def test_a_second_signal_ends_at_once() -> None:
     with BrokerProcess("--memory", LISTEN) as broker, broker.connect() as peer:
         # A response that nobody reads keeps the first stop waiting.
         peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        from asyncbroker.protocol.messages.describe_configs import (
-            DescribeConfigsRequest,
-            DescribeConfigsResource,
-        )
-        from asyncbroker.tests.edge_harness import request_frame
 
         asked = [DescribeConfigsResource(4, "1", None)] * 200
         request = request_frame("DescribeConfigs", 4, DescribeConfigsRequest(resources=asked))
