@@ -285,6 +285,10 @@ class Partition:
         """Whether the log has gone on in another segment after the one that has `offset`."""
         return offset < self.log.active_base_offset
 
+    def bytes_from(self, position: int) -> int:
+        """How much the newest segment has from this position on."""
+        return self.log.active_size - position
+
     def has_moved(self, high_watermark: int) -> bool:
         """Whether a reader who saw this high watermark would see something else now."""
         return self.high_watermark != high_watermark or self._refusal is not None

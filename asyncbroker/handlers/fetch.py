@@ -1,9 +1,10 @@
 """Fetch (key 1), versions 4 to 16.
 
 Behaviour: every partition asked for (or in the session, see `fetch_sessions.py`) is looked at in
-order. The answer is due when together they have `min_bytes`, when one has an error, or when
-`max_wait_ms` is over, with whatever there is then; until then the fetch waits (`fetch_waits.py`)
-and looks again when it is woken. Looking finds ranges of log files and reads none of them.
+order. The answer is due when together they have `min_bytes` (also where less of that fits into the
+limits below), when one has an error, or when `max_wait_ms` is over, with whatever there is then;
+until then the fetch waits (`fetch_waits.py`) and looks again when it is woken. Looking finds ranges
+of log files and reads none of them.
 
 `max_bytes` and `partition_max_bytes` are soft: the first partition with records gives at least one
 whole batch, however large (KIP-74). Records are whole batches as they lie in the log, from the one
@@ -88,7 +89,7 @@ async def _finish(broker: Broker, context: RequestContext, fetch: _Fetch) -> Fet
     while not (fetch.is_due() or clock.monotonic() >= deadline):
         if waits.is_full() or context.is_closing():
             break
-        missing_bytes = request.min_bytes - fetch.size
+        missing_bytes = request.min_bytes - fetch.available_bytes
         await waits.wait(fetch.seen(), missing_bytes, deadline, context)
         fetch.look_again()
         await fetch.look_on_disk()
@@ -108,6 +109,7 @@ class _Fetch:
         "_looks",
         "_topics",
         "_version",
+        "available_bytes",
         "request",
         "size",
     )
@@ -128,13 +130,14 @@ class _Fetch:
     def look_again(self) -> None:
         """Forgets what was found."""
         self._looks: list[_Look] = []
-        self.size = 0
+        # What is found, and what there is: more, if the next batch is too large for the limits.
+        self.size = self.available_bytes = 0
         # An error, or a reason not to wait for more.
         self._has_verdict = not self._context.partitions
 
     def is_due(self) -> bool:
         """Whether waiting would be wrong: there is enough, or something that cannot wait."""
-        return self._has_verdict or self.size >= self.request.min_bytes
+        return self._has_verdict or self.available_bytes >= self.request.min_bytes
 
     def seen(self) -> list[tuple[Partition, int]]:
         """Where more records may come from, each with the high watermark that it had."""
@@ -230,6 +233,7 @@ class _Fetch:
             records=b"" if located is None else located,
         )
         self._looks.append(_Look(answer, partition, located))
+        self.available_bytes += _available_bytes(partition, wanted, located)
         if located is not None:
             self.size += located.size
             # A range ends with its segment, so what it lacks may lie in the next one.
@@ -327,6 +331,19 @@ class _Look:
         self.answer = answer
         self.partition = partition
         self.located = located
+
+
+def _available_bytes(
+    partition: Partition, wanted: FetchPartition, located: FileRange | None
+) -> int:
+    """What the partition adds to `min_bytes`: as in Kafka all that it has, up to its own limit,
+    whether whole batches fit into that or not. Otherwise a reader of large batches whose limit is
+    its minimum would wait out each of its fetches."""
+    if located is not None:
+        available = partition.bytes_from(located.position)
+        return max(located.size, min(available, wanted.partition_max_bytes))
+    is_at_end = wanted.fetch_offset >= partition.high_watermark
+    return 0 if is_at_end else max(0, wanted.partition_max_bytes)
 
 
 def _warm(located: FileRange) -> None:

@@ -196,6 +196,11 @@ class PartitionLog:
         return self._end[1].base_offset
 
     @property
+    def active_size(self) -> int:
+        """How many bytes the newest segment has."""
+        return self._end[2]
+
+    @property
     def segment_count(self) -> int:
         return len(self._segments)
 

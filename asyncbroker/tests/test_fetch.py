@@ -330,6 +330,32 @@ async def test_the_end_of_a_segment_does_not_make_a_reader_wait_for_what_is_ther
         assert offsets_of(answer_of(response)) == [0]
 
 
+async def test_a_batch_that_does_not_fit_any_more_counts_as_bytes_that_are_there() -> None:
+    """Rule 53: readers whose limit is their minimum, and larger batches than divide it evenly."""
+    async with under_test() as test:
+        await test.topic(partitions=2)
+        for index in (0, 0, 1):
+            await test.produce(batch_of(value=bytes(600_000)), index=index)
+        request = fetch_request(
+            {("flights", 0): 0},
+            max_wait_ms=1000,
+            min_bytes=1_000_000,
+            partition_max_bytes=1_000_000,
+        )
+        response = test.begin(request, 12)
+        assert isinstance(response, FetchResponse)
+        assert offsets_of(answer_of(response)) == [0]
+        request = fetch_request(
+            {("flights", 0): 1, ("flights", 1): 0},
+            max_wait_ms=1000,
+            min_bytes=1_000_000,
+            max_bytes=1_000_000,
+        )
+        response = test.begin(request, 12)
+        assert isinstance(response, FetchResponse)
+        assert [offsets_of(answer) for answer in answers_of(response)] == [[1], []]
+
+
 async def test_deleting_a_topic_ends_the_wait_of_its_fetches() -> None:
     """Rule 68."""
     async with under_test() as test:
