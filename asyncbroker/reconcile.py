@@ -7,8 +7,9 @@ middle of a creation or a deletion, and when somebody has moved directories in o
 - a directory of a topic that was deleted: removed, as the deletion meant to
 - a directory of an unknown topic: adopted, since that is how data moves in from Kafka; it keeps
   the id in its `partition.metadata`
-- a directory whose name is a topic's and whose id is not: a stray. It is renamed and kept, because
-  nothing says that it was ever meant to go
+- a directory whose name is a topic's and whose id is not, or that has lost its id and whose name
+  was that of a topic just deleted: a stray. It is renamed and kept, because nothing says that it
+  was ever meant to go
 
 Pure: takes what was found, and says what is to be done.
 """
@@ -47,6 +48,7 @@ def reconcile(
     """The plan for a store and the directories of partitions that were found."""
     plan = Plan(after_deletion=[ForgetTopic(topic_id) for topic_id in state.deleted_topics])
     ids_by_name = {topic.name: topic_id for topic_id, topic in state.topics.items()}
+    deleted_names = {topic.name for topic in state.deleted_topics.values()}
     unknown: dict[str, list[FoundPartition]] = {}
     index_max: dict[bytes, int] = {}
     for partition in found:
@@ -54,6 +56,13 @@ def reconcile(
         owner = ids_by_name.get(partition.topic)
         if topic_id in state.deleted_topics:
             plan.to_delete.append(partition)
+        elif owner is None and topic_id is None and partition.topic in deleted_names:
+            # Its id is not synced when it is written, and a crash can have taken it.
+            plan.strays.append(partition)
+            plan.notes.append(
+                f"directory {partition.topic}-{partition.partition} has no topic id, and a topic "
+                "of this name was deleted: it is renamed, and its records are not served"
+            )
         elif owner is None:
             unknown.setdefault(partition.topic, []).append(partition)
         elif topic_id in (None, owner):
