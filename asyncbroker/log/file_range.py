@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 
 from asyncbroker.log.errors import CorruptLog
 from asyncbroker.log.files import File
@@ -44,7 +45,59 @@ class FileRange:
         return f"FileRange({self.file.path!r}, {self.position}, {self.size})"
 
 
-def range_in_recent(
+LogEnd = tuple[int, Segment, int, RecentBatches]
+"""The end of a log as readers may use it: its offset, the newest segment, how much of its file is
+there to be read, and its newest batches."""
+
+
+def segment_at(segments: Sequence[Segment], offset: int) -> int:
+    """The index of the segment that an offset belongs to."""
+    return max(0, bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1)
+
+
+def find_range(
+    segments: Sequence[Segment],
+    end: LogEnd,
+    offset: int,
+    bytes_max: int,
+    *,
+    end_offset: int,
+    always_one: bool,
+    may_block: bool,
+) -> FileRange | None:
+    """What `PartitionLog.locate` gives for an offset inside the log, below `end_offset`."""
+    log_end, active, active_limit, recent = end
+    limited_to = end_offset if end_offset < log_end else None
+    found = _range_in_recent(
+        active,
+        recent,
+        active_limit,
+        offset,
+        bytes_max,
+        end_offset=limited_to,
+        always_one=always_one,
+    )
+    if found is not None:
+        return found if found.size > 0 else None
+    for at in range(segment_at(segments, offset), len(segments)):
+        segment = segments[at]
+        if segment.base_offset >= end_offset:
+            return None
+        found = _range_in_segment(
+            segment,
+            active_limit if segment is active else segment.size,
+            offset,
+            bytes_max,
+            end_offset=limited_to,
+            always_one=always_one,
+            may_block=may_block,
+        )
+        if found is not None:
+            return found if found.size > 0 else None
+    return None
+
+
+def _range_in_recent(
     segment: Segment,
     recent: RecentBatches,
     limit: int,
@@ -54,7 +107,7 @@ def range_in_recent(
     end_offset: int | None,
     always_one: bool,
 ) -> FileRange | None:
-    """As `range_in_segment`, of the newest batches, and without asking a file; None for an offset
+    """As `_range_in_segment`, of the newest batches, and without asking a file; None for an offset
     before them. They have no gaps; the appender may already have added some beyond `limit`."""
     offsets, positions = recent.columns
     if not len(offsets) or offset < offsets[0]:
@@ -72,7 +125,7 @@ def range_in_recent(
     return FileRange(segment.open_file(), start, stop - start)
 
 
-def range_in_segment(
+def _range_in_segment(
     segment: Segment,
     limit: int,
     offset: int,

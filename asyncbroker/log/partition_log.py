@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from bisect import bisect_right
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from asyncbroker.log.append_checks import (
@@ -34,7 +34,7 @@ from asyncbroker.log.append_checks import (
 from asyncbroker.log.checkpoints import LEADER_EPOCHS, encode_epochs
 from asyncbroker.log.config import INT64_MAX, LogConfig
 from asyncbroker.log.durability import Durability
-from asyncbroker.log.file_range import FileRange, range_in_recent, range_in_segment
+from asyncbroker.log.file_range import FileRange, LogEnd, find_range, segment_at
 from asyncbroker.log.files import File, Files
 from asyncbroker.log.index import RecentBatches
 from asyncbroker.log.open_segments import OpenSegments
@@ -160,8 +160,7 @@ class PartitionLog:
         self.log_start_offset = found.log_start_offset
         self.end_offset = found.end_offset
         self.size = sum(segment.size for segment in found.segments)
-        # End offset, newest segment, its size and its newest batches, as readers may use them.
-        self._end = (found.end_offset, active, active.size, RecentBatches())
+        self._end: LogEnd = (found.end_offset, active, active.size, RecentBatches())
         self.epochs = found.epochs
         self.leader_epoch = found.epochs.latest
         self.producers = found.producers
@@ -304,7 +303,7 @@ class PartitionLog:
             # Harmless where it is: the next append writes over it, recovery would cut it.
             logger.warning("%s: a partial batch at %d stays: %s", file.path, position, error)
 
-    def _roll(self, now_ms: int) -> tuple[int, Segment, int, RecentBatches]:
+    def _roll(self, now_ms: int) -> LogEnd:
         """Begins a new segment at the end of the log."""
         end_offset, full, _, _ = self._end
         segment = Segment(
@@ -353,56 +352,53 @@ class PartitionLog:
         nothing. Raises KafkaError(OFFSET_OUT_OF_RANGE); CorruptLog where no batch is and one must
         be; WouldBlock, only without `may_block`, if memory does not hold what must be looked at.
         """
-        log_end, active, limit, recent = self._end
-        if not self.log_start_offset <= offset <= log_end:
+        end = self._end
+        if not self.log_start_offset <= offset <= end[0]:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset}; the log is {self.log_start_offset} to {log_end}",
+                f"offset {offset}; the log is {self.log_start_offset} to {end[0]}",
             )
-        if offset >= end_offset or offset == log_end:
+        if offset >= end_offset or offset == end[0]:
             return None
-        limited_to = end_offset if end_offset < log_end else None
-        found = range_in_recent(
-            active,
-            recent,
-            limit,
-            offset,
-            bytes_max,
-            end_offset=limited_to,
-            always_one=always_one,
-        )
-        if found is not None:
-            return found if found.size > 0 else None
-        segments = self._segments
-        for segment in segments[_segment_at(segments, offset) :]:
-            if segment.base_offset >= end_offset:
-                break
-            found = range_in_segment(
-                segment,
-                limit if segment is active else segment.size,
+        try:
+            return find_range(
+                self._segments,
+                end,
                 offset,
                 bytes_max,
-                end_offset=limited_to,
+                end_offset=end_offset,
                 always_one=always_one,
                 may_block=may_block,
             )
-            if found is not None:
-                return found if found.size > 0 else None
-        return None
+        except FileNotFoundError as error:
+            if offset >= self.log_start_offset:
+                raise
+            # The segment was deleted while it was looked into.
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is gone") from error
 
     def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> TimestampOffset | None:
         """The first record below `end_offset` whose timestamp is at least `timestamp_ms`.
         Blocking."""
-        start = self.log_start_offset
-        segments = self._segments
-        searched = segments[_segment_at(segments, start) :]
-        return first_at_or_after(searched, timestamp_ms, start, end_offset)
+        return self._search(
+            lambda segments, start: first_at_or_after(segments, timestamp_ms, start, end_offset)
+        )
 
     def max_timestamp(self, end_offset: int) -> TimestampOffset | None:
         """The first record that has the largest timestamp of the log. Blocking."""
-        start = self.log_start_offset
-        segments = self._segments
-        return first_of_largest(segments[_segment_at(segments, start) :], start, end_offset)
+        return self._search(lambda segments, start: first_of_largest(segments, start, end_offset))
+
+    def _search(
+        self, search: Callable[[list[Segment], int], TimestampOffset | None]
+    ) -> TimestampOffset | None:
+        while True:
+            start = self.log_start_offset
+            segments = self._segments
+            try:
+                return search(segments[segment_at(segments, start) :], start)
+            except FileNotFoundError:
+                # The oldest segments may be deleted meanwhile; then there is a new beginning.
+                if start == self.log_start_offset:
+                    raise
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """See `LeaderEpochs.end_offset_of`."""
@@ -510,7 +506,7 @@ class PartitionLog:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} > {self.end_offset}")
         self.log_start_offset = max(self.log_start_offset, offset)
         segments = self._segments
-        count = _segment_at(segments, self.log_start_offset)
+        count = segment_at(segments, self.log_start_offset)
         self._segments = segments[count:]
         self.size -= sum(segment.size for segment in segments[:count])
         self.epochs.advance_start(self.log_start_offset)
@@ -549,8 +545,3 @@ class PartitionLog:
             )
             self._durability.end_offset = recovery.recovery_point
             self._take(recovery.run(is_clean=False, log_start_offset=self.log_start_offset))
-
-
-def _segment_at(segments: list[Segment], offset: int) -> int:
-    """The index of the segment that an offset belongs to."""
-    return max(0, bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1)

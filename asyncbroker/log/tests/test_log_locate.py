@@ -307,6 +307,44 @@ def test_an_index_is_not_rebuilt_on_the_event_loop() -> None:
     assert log.locate(last, 400, end_offset=100, may_block=False) is not None
 
 
+# ---- beside deletion
+
+
+def test_a_segment_that_is_deleted_while_it_is_looked_into_is_out_of_range() -> None:
+    files = MemoryFiles()
+    log = open_log(files, config=with_config(segment_bytes=300))
+    append_each(log, 30)
+    log = reopened(log, files)
+
+    def delete(operation: str, path: str) -> None:
+        if operation == "open":
+            files.on_call = None
+            log.delete_segments(log.advance_log_start(15))
+
+    files.on_call = delete
+    with pytest.raises(KafkaError) as caught:
+        log.locate(2, 100, end_offset=30)
+    assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert offsets_at(log, 15, 1) == [15]
+
+
+def test_times_are_looked_for_again_when_the_beginning_is_deleted() -> None:
+    files = MemoryFiles()
+    log = open_log(files, config=with_config(segment_bytes=300))
+    append_each(log, 30)
+    log = reopened(log, files)
+
+    def delete(operation: str, path: str) -> None:
+        if operation == "open":
+            files.on_call = None
+            log.delete_segments(log.advance_log_start(15))
+
+    files.on_call = delete
+    found = log.offset_for_timestamp(0, 30)
+    assert found is not None
+    assert found.offset == 15
+
+
 # ---- descriptors
 
 
