@@ -7,8 +7,9 @@ is on its way to the disk the next one gathers, so any number of commits share a
 fsyncs. One timer is armed at the coordinator's next deadline.
 
 A shard is loading, serving, or gone. Loading reads the partition into a new coordinator, in a
-worker; requests get COORDINATOR_LOAD_IN_PROGRESS and come again. When a round fails, the state in
-memory is ahead of the log: everybody who waits gets NOT_COORDINATOR, and the shard loads anew.
+worker; requests get COORDINATOR_LOAD_IN_PROGRESS and come again. An error that may pass (no file
+descriptor is left) has it tried again. When a round fails, the state in memory is ahead of the
+log: everybody who waits gets NOT_COORDINATOR, and the shard loads anew.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from asyncbroker.protocol.records import (
     read_header,
     records_of,
 )
+from asyncbroker.storage import PASSING_ERRORS
 
 if TYPE_CHECKING:
     from asyncbroker.clock import Clock, Timer
@@ -45,6 +47,9 @@ BATCH_BYTES_MAX: Final = 128 * 1024
 
 # How much of the partition is read at a time while it is loaded.
 LOAD_BYTES: Final = 1024 * 1024
+
+# When loading is tried again after an error that may pass.
+LOAD_AGAIN_SECONDS: Final = 1.0
 
 CONTROL_TYPE_COMMIT: Final = 1
 
@@ -202,7 +207,22 @@ class GroupShard:
             error,
             exc_info=None if is_expected else error,
         )
-        self._refusal = ErrorCode.NOT_COORDINATOR
+        if self._may_pass(error):
+            when = self._clock.monotonic() + LOAD_AGAIN_SECONDS
+            self._timer = self._clock.call_at(when, self._load_again)
+        else:
+            self._refusal = ErrorCode.NOT_COORDINATOR
+
+    def _may_pass(self, error: BaseException) -> bool:
+        """Whether the partition outlived the error: there was no descriptor left, or no memory."""
+        if isinstance(error, OSError):
+            return error.errno in PASSING_ERRORS
+        is_of_disk = isinstance(error, KafkaError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR
+        return is_of_disk and self._partition.is_readable()
+
+    def _load_again(self) -> None:
+        self._timer = None
+        self.load()
 
     def _serve(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator

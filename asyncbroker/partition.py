@@ -298,6 +298,10 @@ class Partition:
         if self._refusal is not None or self._storage.error is not None:
             raise self._refused()
 
+    def is_readable(self) -> bool:
+        """Whether nothing keeps the partition from being used."""
+        return self._refusal is None and self._storage.error is None
+
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest leader epoch up to `epoch`, and where it ended; (-1, -1) if there is none.
 

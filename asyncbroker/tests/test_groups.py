@@ -372,6 +372,32 @@ async def test_while_groups_are_loaded_requests_are_put_off_and_heartbeats_are_g
         assert [group.group_state for group in groups] == ["Stable"]
 
 
+async def test_loading_is_tried_again_after_a_lack_of_descriptors() -> None:
+    files, metadata = MemoryFiles(), MemoryMetadataStore()
+    async with under_test(files=files, metadata=metadata) as t:
+        await t.topic()
+        await commit(t, 5)
+    workers = HeldWorkers()
+    workers.held = {"_replay"}
+    async with under_test(files=files, metadata=metadata, workers=workers) as t:
+
+        def no_descriptor(operation: str, path: str) -> None:
+            if OFFSETS in path:
+                raise OSError(errno.EMFILE, "made up")
+
+        await settle()
+        files.on_call = no_descriptor
+        workers.release()
+        await settle()
+        with pytest.raises(KafkaError) as error:
+            await t.ask(commit_request(6), 8)
+        assert error.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        files.on_call = None
+        t.clock.advance(1)
+        await settle()
+        assert await committed(t) == {"flights": 5}
+
+
 async def append_raw(t: UnderTest, batch: bytearray) -> None:
     topic = t.broker.topics.get(OFFSETS)
     assert topic is not None
