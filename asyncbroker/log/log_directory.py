@@ -21,7 +21,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from asyncbroker.log.checkpoints import (
     CLEAN_SHUTDOWN,
@@ -43,7 +43,9 @@ from asyncbroker.log.config import LogConfig
 from asyncbroker.log.errors import DirectoryRefused
 from asyncbroker.log.files import Files, Lock
 from asyncbroker.log.open_segments import OpenSegments
-from asyncbroker.log.partition_log import PartitionLog
+
+if TYPE_CHECKING:
+    from asyncbroker.log.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +107,7 @@ class LogDirectory:
         one. `was_clean` tells whether it was left in order; from here on it counts as not. Raises
         DirectoryRefused.
         """
-        files.make_directory(path)
+        _make_directory(files, path)
         try:
             lock = files.lock(f"{path}/{LOCK}")
         except BlockingIOError as error:
@@ -172,6 +174,9 @@ class LogDirectory:
         now_ms: int,
     ) -> PartitionLog:
         """Opens a partition, or makes it if its directory is not there. See `PartitionLog.open`."""
+        # Imported here: a new broker starts without logs, and in half the time without their code.
+        from asyncbroker.log.partition_log import PartitionLog
+
         key = (topic, partition)
         with self._mutex:
             self._unopened.add(key)
@@ -371,6 +376,17 @@ class LogDirectory:
         """A path for a partition that gives up its name; file systems limit the length."""
         ending = f"-{partition}.{os.urandom(16).hex()}{suffix}"
         return f"{self.path}/{topic[: _NAME_BYTES_MAX - len(ending)]}{ending}"
+
+
+def _make_directory(files: Files, path: str) -> None:
+    """Makes a directory, durably: all that is synced in it would be lost with its name."""
+    missing: list[str] = []
+    while path and not files.exists(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for missed in reversed(missing):
+        files.make_directory(missed)
+        files.sync_directory(os.path.dirname(missed) or os.curdir)
 
 
 def _random_id() -> str:

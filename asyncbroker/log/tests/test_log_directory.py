@@ -58,6 +58,24 @@ def killed(files: Files, **more: Any) -> LogDirectory:
     return LogDirectory.open(files, PATH, **more)
 
 
+def test_the_name_of_a_new_directory_is_durable_before_it_is_used() -> None:
+    calls: list[tuple[str, str]] = []
+    files = MemoryFiles(lambda operation, path: calls.append((operation, path)))
+    LogDirectory.open(files, "a/b")
+    assert calls[:4] == [
+        ("make_directory", "a"),
+        ("sync_directory", "."),
+        ("make_directory", "a/b"),
+        ("sync_directory", "a"),
+    ]
+
+
+def test_a_directory_is_made_with_its_parents_and_found_again(tmp_path: Path) -> None:
+    path = str(tmp_path / "a" / "b")
+    for _ in range(2):
+        LogDirectory.open(RealFiles(), path).close()
+
+
 # ---- whose it is
 
 
