@@ -10,22 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from asyncbroker.batch_rules import BatchRules
 from asyncbroker.config import BrokerConfig
 from asyncbroker.config_entries import topic_entry, topic_values
 from asyncbroker.log.config import LogConfig
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
-from asyncbroker.protocol.records import Compression
 from asyncbroker.settings import InvalidSetting, nearest, topic_settings
 from asyncbroker.topic_names import GROUP_METADATA_TOPIC
 
-# Names of `compression.type` that are no codec's. `producer` keeps the batch's own.
-CODEC_NAMES: Final[dict[str, Compression | None]] = {
-    "producer": None,
-    "uncompressed": Compression.NONE,
-}
+if TYPE_CHECKING:
+    from asyncbroker.batch_rules import BatchRules
+
+# Values of `compression.type` that are no codec's name: `producer` keeps the batch's own.
+CODEC_OF: Final = {"producer": None, "uncompressed": "none"}
 
 COMPACTION_LAGS: Final = ("min.compaction.lag.ms", "max.compaction.lag.ms")
 
@@ -123,10 +121,13 @@ def _log_config(values: Mapping[str, Any], config: BrokerConfig) -> LogConfig:
 
 
 def _batch_rules(values: Mapping[str, Any], config: BrokerConfig) -> BatchRules:
-    codec: str = values["compression.type"]
-    compression = CODEC_NAMES[codec] if codec in CODEC_NAMES else Compression[codec.upper()]
+    # Imported here: a broker that has no topic yet need not know how to read batches.
+    from asyncbroker.batch_rules import BatchRules
+    from asyncbroker.protocol.records import Compression
+
+    codec = CODEC_OF.get(values["compression.type"], values["compression.type"])
     return BatchRules(
-        compression=compression,
+        compression=None if codec is None else Compression[codec.upper()],
         requires_keys="compact" in values["cleanup.policy"],
         min_insync_replicas=values["min.insync.replicas"],
         decompressed_bytes_max=config.batch_decompressed_max_bytes,

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import sys
 import threading
 from collections.abc import Callable
@@ -154,6 +153,8 @@ class RealFiles:
 
     def remove_tree(self, path: str) -> None:
         if os.path.lexists(path):
+            import shutil  # Takes a while, and only deletion needs it.
+
             shutil.rmtree(path)
 
     def read_whole(self, path: str) -> bytes:
