@@ -41,7 +41,7 @@ from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.reconcile import Plan, reconcile
 from asyncbroker.settings import InvalidSetting, broker_setting
 from asyncbroker.storage import Storage
-from asyncbroker.topic_config import TopicConfigs
+from asyncbroker.topic_config import TopicConfigs, automatic_topic
 from asyncbroker.topic_names import GROUP_METADATA_TOPIC
 from asyncbroker.topics import Topics, new_topic_id
 from asyncbroker.workers import ThreadWorkers, Workers
@@ -153,7 +153,12 @@ class Broker:
 
     def _plan(self, state: StoredState) -> Plan:
         """What to do about the differences between the store and the directories."""
-        plan = reconcile(state, self._logs.partitions(), lambda: new_topic_id(self._random_bytes))
+        plan = reconcile(
+            state,
+            self._logs.partitions(),
+            new_id=lambda: new_topic_id(self._random_bytes),
+            configs_of=lambda name: automatic_topic(name, self.config)[1],
+        )
         for note in plan.notes:
             logger.warning("%s", note)
         epoch = int(state.values.get(LEADER_EPOCH, "0"))

@@ -43,9 +43,14 @@ class Plan:
 
 
 def reconcile(
-    state: StoredState, found: Iterable[FoundPartition], new_id: Callable[[], bytes]
+    state: StoredState,
+    found: Iterable[FoundPartition],
+    *,
+    new_id: Callable[[], bytes],
+    configs_of: Callable[[str], dict[str, str]],
 ) -> Plan:
-    """The plan for a store and the directories of partitions that were found."""
+    """The plan for a store and the directories of partitions that were found. `new_id` makes ids of
+    topics, `configs_of` has the settings of an adopted topic by its name."""
     plan = Plan(after_deletion=[ForgetTopic(topic_id) for topic_id in state.deleted_topics])
     ids_by_name = {topic.name: topic_id for topic_id, topic in state.topics.items()}
     deleted_names = {topic.name for topic in state.deleted_topics.values()}
@@ -76,7 +81,7 @@ def reconcile(
     for topic_id, topic in state.topics.items():
         plan.topics.append(_grown(plan, topic, index_max.get(topic_id, 0) + 1))
     for name, partitions in unknown.items():
-        _adopt(plan, name, partitions, new_id)
+        _adopt(plan, name, partitions, new_id, configs_of(name))
     return plan
 
 
@@ -91,7 +96,11 @@ def _grown(plan: Plan, topic: StoredTopic, partition_count: int) -> StoredTopic:
 
 
 def _adopt(
-    plan: Plan, name: str, partitions: list[FoundPartition], new_id: Callable[[], bytes]
+    plan: Plan,
+    name: str,
+    partitions: list[FoundPartition],
+    new_id: Callable[[], bytes],
+    configs: dict[str, str],
 ) -> None:
     """Makes a topic of directories that nobody knows."""
     ids = {partition.topic_id for partition in partitions if partition.topic_id is not None}
@@ -104,7 +113,7 @@ def _adopt(
         return
     topic_id = ids.pop() if ids else new_id()
     partition_count = max(partition.partition for partition in partitions) + 1
-    adopted = StoredTopic(name, topic_id, partition_count, {})
+    adopted = StoredTopic(name, topic_id, partition_count, configs)
     plan.topics.append(adopted)
     plan.changes.append(PutTopic(adopted))
     plan.notes.append(f"adopted topic {name} with {partition_count} partitions from the disk")

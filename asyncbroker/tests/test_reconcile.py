@@ -7,6 +7,7 @@ from asyncbroker.metadata_store import ForgetTopic, PutTopic, StoredState, Store
 from asyncbroker.reconcile import Plan, reconcile
 
 NEW_ID = b"new".ljust(16)
+CONFIGS = {"__consumer_offsets": {"cleanup.policy": "compact"}}
 
 
 def id_of(name: str) -> bytes:
@@ -29,7 +30,9 @@ def plan_for(state: StoredState, *found: tuple[str, int, str | None]) -> Plan:
         FoundPartition(topic, index, None if id_name is None else id_of(id_name))
         for topic, index, id_name in found
     ]
-    return reconcile(state, partitions, lambda: NEW_ID)
+    return reconcile(
+        state, partitions, new_id=lambda: NEW_ID, configs_of=lambda name: CONFIGS.get(name, {})
+    )
 
 
 def test_an_agreeing_directory_needs_nothing() -> None:
@@ -103,3 +106,9 @@ def test_directories_of_more_partitions_make_the_topic_grow() -> None:
     grown = stored("t", 4)
     assert plan.topics == [grown]
     assert plan.changes == [PutTopic(grown)]
+
+
+def test_adopted_offsets_get_the_settings_that_groups_need() -> None:
+    plan = plan_for(state_of(), ("__consumer_offsets", 49, "offsets"))
+    (adopted,) = plan.topics
+    assert (adopted.partition_count, adopted.configs) == (50, {"cleanup.policy": "compact"})
