@@ -57,7 +57,8 @@ def test_directories_of_a_deleted_topic_are_removed_and_then_forgotten() -> None
 
 def test_a_directory_without_an_id_does_not_bring_a_deleted_topic_back() -> None:
     plan = plan_for(state_of(deleted=(stored("t", 1),)), ("t", 0, None))
-    assert plan.topics == plan.to_delete == []
+    assert plan.topics == []
+    assert plan.to_delete == []
     assert plan.strays == [FoundPartition("t", 0, None)]
     assert "a topic of this name was deleted" in plan.notes[0]
 
