@@ -1,4 +1,5 @@
-"""What the broker does now and then by itself: checkpoints, and forgetting silent producers.
+"""What the broker does now and then by itself: checkpoints, closing files, forgetting silent
+producers.
 
 One timer each, armed anew when the work is done, so that a slow disk is not asked twice.
 """
@@ -21,6 +22,9 @@ logger = logging.getLogger(__name__)
 # Kafka's `producer.id.expiration.check.interval.ms`, which is not for users there either.
 PRODUCER_EXPIRATION_SECONDS: Final = 600.0
 
+# How long descriptors may run short: then appends fail that need to open a file.
+CROWD_CHECK_SECONDS: Final = 1.0
+
 
 class Housekeeping:
     """The recurring work of one broker."""
@@ -38,6 +42,7 @@ class Housekeeping:
     def start(self) -> None:
         """Arms the timers."""
         self._arm("checkpoint", self._checkpoint_seconds, self._checkpoint)
+        self._arm("close files", CROWD_CHECK_SECONDS, self._close_files)
         self._arm("expire producers", PRODUCER_EXPIRATION_SECONDS, self._expire_producers)
 
     async def stop(self) -> None:
@@ -71,6 +76,11 @@ class Housekeeping:
             await self._storage.workers.run(self._logs.checkpoint)
         except OSError as error:
             logger.error("the checkpoint failed: %s", error)
+
+    async def _close_files(self) -> None:
+        """Makes durable what keeps too many files open."""
+        if self._logs.is_crowded:
+            await self._checkpoint()
 
     async def _expire_producers(self) -> None:
         """Forgets producers that have been silent, some partitions at a time."""

@@ -260,6 +260,12 @@ class LogDirectory:
                     self._log_starts[key] = logs[key].log_start_offset
             self._write_offsets()
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so many partitions have bytes that are not durable, and thus an open file, that
+        descriptors may run out: a checkpoint helps."""
+        return self._open_segments.is_crowded
+
     def close(self, clean: bool = True) -> None:
         """Closes all partitions and gives the directory back; in order, if `clean` and if every
         partition can be, and was opened. Raises the first OSError, with the directory closed all

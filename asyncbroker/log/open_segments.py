@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from asyncbroker.log.index import SparseIndex
     from asyncbroker.log.segment import Segment
+
+
+# How many are looked at for each one that is opened: that may be on the event loop.
+STEPS_MAX: Final = 64
 
 
 class OpenSegments:
@@ -15,8 +20,9 @@ class OpenSegments:
 
     A clock: whoever was used since the last round gets another one. A segment with bytes that are
     not durable keeps its descriptor, because the system reports a failed write to descriptors that
-    were open at the time; so many dirty segments can exceed the bound. Closing means dropping the
-    reference: a reader that holds the file goes on with it.
+    were open at the time; so many dirty segments can exceed the bound, and `is_crowded` asks for
+    them to be made durable. Closing means dropping the reference: a reader that holds the file goes
+    on with it.
     """
 
     def __init__(self, files_max: int = 512, index_bytes_max: int = 64 << 20) -> None:
@@ -30,20 +36,34 @@ class OpenSegments:
         # Building an index anew reads a whole segment: one at a time.
         self.rebuild_lock = threading.Lock()
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether more files are open than should be."""
+        return len(self._open) > self._files_max
+
     def opened(self, segment: Segment) -> None:
         """A segment opened its file: closes others if there are too many."""
         with self._lock:
             self._open[segment] = None
-            for _ in range(2 * len(self._open)):
+            for _ in range(min(2 * len(self._open), STEPS_MAX)):
                 if len(self._open) <= self._files_max:
                     return
                 oldest = next(iter(self._open))
                 del self._open[oldest]
-                if oldest.is_dirty or oldest.is_recently_used:
+                # Not the one that was just opened: it is about to be used, or written to.
+                if oldest is segment or oldest.is_dirty or oldest.is_recently_used:
                     oldest.is_recently_used = False
                     self._open[oldest] = None
                 else:
                     oldest.file = None
+
+    def synced(self, segments: Iterable[Segment]) -> None:
+        """Segments became durable: closes them if there are too many."""
+        with self._lock:
+            for segment in segments:
+                if self.is_crowded and segment in self._open and not segment.is_dirty:
+                    del self._open[segment]
+                    segment.file = None
 
     def loaded(self, index: SparseIndex) -> None:
         """An index was read: drops those read longest ago if they are too much."""

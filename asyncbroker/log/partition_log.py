@@ -429,7 +429,8 @@ class PartitionLog:
             return self._durability.end_offset
 
     def checkpoint(self) -> int:
-        """Writes what spares recovery its work, if enough was appended; the recovery point."""
+        """Writes what spares recovery its work, if enough was appended; the recovery point. Where
+        too many segments are open only because they are not durable, this one's become so."""
         with self._durability.lock:
             self._durability.fail_if_failed()
             if self.end_offset == 0:
@@ -440,6 +441,13 @@ class PartitionLog:
             ):
                 self._durability.sync(self.end_offset, self._segments)
                 self._persist()
+            elif self._open_segments.is_crowded:
+                segments = self._segments
+                try:
+                    self._durability.sync(self.end_offset, segments)
+                finally:
+                    # Also when there was no descriptor left to sync the directory with.
+                    self._open_segments.synced(segments)
             self._write_epochs()
             return self._durability.end_offset
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +23,7 @@ from asyncbroker.log.tests.log_harness import (
     overwrite,
     read_all,
     reopened,
+    values_of,
     with_config,
 )
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
@@ -383,3 +386,51 @@ def test_a_segment_that_is_not_durable_keeps_its_descriptor(tmp_path: object) ->
     append_each(log, 3)
     assert sum(segment.file is not None for segment in log._segments) <= 2
     log.close()
+
+
+def test_a_file_that_was_just_opened_is_not_closed_for_want_of_another(tmp_path: object) -> None:
+    open_segments = OpenSegments(files_max=2)
+    logs = [
+        open_log(RealFiles(), directory=f"{tmp_path}/flights-{at}", open_segments=open_segments)
+        for at in range(5)
+    ]
+    for log in logs:
+        append_each(log, 1)
+    assert all(log._segments[-1].file is not None for log in logs)
+
+
+def test_a_checkpoint_makes_durable_what_keeps_too_many_files_open(tmp_path: object) -> None:
+    open_segments = OpenSegments(files_max=2)
+    logs = [
+        open_log(RealFiles(), directory=f"{tmp_path}/flights-{at}", open_segments=open_segments)
+        for at in range(5)
+    ]
+    for log in logs:
+        append_each(log, 1)
+    assert open_segments.is_crowded
+    assert [log.checkpoint() for log in logs] == [1, 1, 1, 0, 0]
+    assert not open_segments.is_crowded
+    assert sum(log._segments[-1].file is not None for log in logs) == 2
+    assert [values_of(log)[0] for log in logs] == [b"0-".ljust(20, b"x")] * 5
+
+
+def test_a_file_is_closed_also_when_no_descriptor_is_left_for_its_directory() -> None:
+    open_segments = OpenSegments(files_max=1)
+    files = MemoryFiles()
+    logs = [
+        open_log(files, directory=f"data/flights-{at}", open_segments=open_segments)
+        for at in range(3)
+    ]
+    for log in logs:
+        append_each(log, 1)
+
+    def no_descriptor(operation: str, path: str) -> None:
+        if operation == "sync_directory":
+            raise OSError(errno.EMFILE, "too many open files")
+
+    files.on_call = no_descriptor
+    with pytest.raises(OSError, match="too many"):
+        logs[0].checkpoint()
+    assert logs[0]._segments[-1].file is None
+    files.on_call = None
+    assert logs[0].flush() == 1
