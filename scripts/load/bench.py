@@ -29,6 +29,8 @@ from rich.table import Table
 
 FREE_DISK_GB_MIN = 15.0
 FILL_SECONDS = 2.0
+# Apache Kafka answers NOT_LEADER_OR_FOLLOWER for a moment after it has made a topic.
+LEADER_SECONDS = 1.0
 MANY_PARTITIONS = 10_000
 FIGURES = (
     "requests_per_s",
@@ -104,6 +106,7 @@ class Bench:
         name = f"load-{self._topic_count}"
         admin = self._admins[target.name]
         admin.create_topics([NewTopic(name, partitions, 1)])[name].result(60)
+        time.sleep(LEADER_SECONDS)
         try:
             yield name
         finally:
