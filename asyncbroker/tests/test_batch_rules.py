@@ -1,4 +1,4 @@
-"""What a topic's settings ask of the records in a batch: facts §2.3, rules 34, 35, 37."""
+"""What a topic's settings ask of the records in a batch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_batch_in_another_codec_than_the_topics_needs_a_look() -> None:
 
 @pytest.mark.parametrize("codec", list(Compression))
 def test_a_batch_is_stored_in_the_codec_of_the_topic(codec: Compression) -> None:
-    """Rule 35: recompressed only if different; producer fields stay."""
+    """Recompressed only if different; producer fields stay."""
     batch = build_batch(
         records(), compression=Compression.SNAPPY, producer_id=7, producer_epoch=1, base_sequence=40
     )
@@ -56,7 +56,6 @@ def test_a_batch_is_stored_in_the_codec_of_the_topic(codec: Compression) -> None
 
 
 def test_a_keyless_record_on_a_compacted_topic_is_named_by_its_index() -> None:
-    """Rule 37."""
     batch = build_batch([*records(2), *records(1, key=None), *records(1), *records(1, key=None)])
     with pytest.raises(InvalidRecords) as raised:
         conform(batch, read_header(batch), BatchRules(requires_keys=True))
@@ -78,7 +77,7 @@ def test_a_million_bad_records_are_told_in_a_few_words() -> None:
 
 
 def test_a_missing_max_timestamp_is_filled_in() -> None:
-    """Rule 34: lookups by time rely on it, and sarama leaves it at -1."""
+    """Lookups by time rely on it, and sarama leaves it at -1."""
     batch = build_batch(records())
     batch[MAX_TIMESTAMP_AT : MAX_TIMESTAMP_AT + 8] = NO_MAX_TIMESTAMP
     stamp_crc(batch)
@@ -107,7 +106,6 @@ def test_a_batch_that_expands_beyond_the_limit_is_refused() -> None:
 
 
 def test_records_out_of_the_accepted_times_are_named_by_their_index() -> None:
-    """Rule 32."""
     batch = build_batch(records(5))
     errors = timestamp_errors(batch, read_header(batch), 1_001, 1_003)
     assert [index for index, _ in errors] == [0, 4]

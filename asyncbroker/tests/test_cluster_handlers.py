@@ -1,4 +1,4 @@
-"""ApiVersions and DescribeCluster: facts 5 to 7 and 22, and what Apache Kafka 4.3 answers."""
+"""ApiVersions and DescribeCluster, as Apache Kafka 4.3 answers them."""
 
 from __future__ import annotations
 
@@ -59,9 +59,7 @@ def test_the_list_has_what_old_librdkafka_looks_for_by_exact_version() -> None:
         ("client\n", "1.0"),
     ],
 )
-async def test_fact_6_clients_with_a_bad_name_or_version_are_refused(
-    name: str, version: str
-) -> None:
+async def test_clients_with_a_bad_name_or_version_are_refused(name: str, version: str) -> None:
     async with under_test() as test:
         response = await test.ask(ApiVersionsRequest(name, version), 3)
         assert ErrorCode(response.error_code) is ErrorCode.INVALID_REQUEST
@@ -76,7 +74,7 @@ async def test_names_of_real_clients_are_taken(name: str) -> None:
         assert (await test.ask(ApiVersionsRequest(name, "4.3.1"), 3)).error_code == 0
 
 
-async def test_fact_7_versions_can_be_asked_for_again_and_again() -> None:
+async def test_versions_can_be_asked_for_again_and_again() -> None:
     async with under_test() as test:
         context = RequestContext()
         first = await test.ask(ApiVersionsRequest("a", "1"), 4, context)
@@ -99,7 +97,7 @@ async def test_the_cluster_is_this_broker_at_the_address_that_was_used() -> None
         )
 
 
-async def test_fact_23_the_clusters_operations_are_told_when_asked_for() -> None:
+async def test_the_clusters_operations_are_told_when_asked_for() -> None:
     async with under_test() as test:
         silent = await test.ask(DescribeClusterRequest(), 0)
         assert silent.cluster_authorized_operations == -2147483648

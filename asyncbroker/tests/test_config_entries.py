@@ -1,4 +1,4 @@
-"""Where values of settings come from, as Kafka 4.3 answers it: facts 116 and 117."""
+"""Where values of settings come from, as Kafka 4.3 answers it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_topics_own_value_goes_first_and_the_brokers_follow_as_synonyms() -> N
     )
 
 
-def test_fact_116_synonyms_of_retention_go_from_ms_to_minutes_to_hours() -> None:
+def test_synonyms_of_retention_go_from_ms_to_minutes_to_hours() -> None:
     config = config_of(log_retention_hours="7", log_retention_minutes="30")
     entry = topic_entry("retention.ms", {}, config)
     assert (entry.value, entry.source) == ("1800000", STATIC)
@@ -118,7 +118,7 @@ def test_a_setting_without_any_value_has_no_synonyms() -> None:
         ({"leader.replication.throttled.replicas": "all"}, "must be \\* or a list of"),
     ],
 )
-def test_fact_113_bad_settings_of_a_topic_are_invalid_config(
+def test_bad_settings_of_a_topic_are_invalid_config(
     overrides: dict[str, str | None], message: str
 ) -> None:
     with pytest.raises(KafkaError, match=message) as caught:
@@ -126,7 +126,7 @@ def test_fact_113_bad_settings_of_a_topic_are_invalid_config(
     assert caught.value.code is ErrorCode.INVALID_CONFIG
 
 
-def test_fact_117_settings_without_effect_are_taken_and_kept() -> None:
+def test_settings_without_effect_are_taken_and_kept() -> None:
     overrides = {
         "follower.replication.throttled.replicas": "*",
         "local.retention.bytes": "-2",

@@ -1,4 +1,4 @@
-"""DescribeConfigs and IncrementalAlterConfigs: facts 116 to 118, as Apache Kafka 4.3 answers."""
+"""DescribeConfigs and IncrementalAlterConfigs, as Apache Kafka 4.3 answers them."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ async def alter(
 
 
 @pytest.mark.parametrize("keys", [None, []])
-async def test_fact_116_no_keys_means_all_settings(keys: list[str] | None) -> None:
+async def test_no_keys_means_all_settings(keys: list[str] | None) -> None:
     async with under_test() as test:
         await test.topic("t")
         assert len((await describe(test, TOPIC, "t", keys)).configs) == 33
         assert len((await describe(test, BROKER, "1", keys)).configs) > 340
 
 
-async def test_fact_116_keys_that_are_no_settings_are_left_out() -> None:
+async def test_keys_that_are_no_settings_are_left_out() -> None:
     async with under_test() as test:
         await test.topic("t")
         result = await describe(test, TOPIC, "t", ["segment.ms", "nope"])
@@ -96,7 +96,7 @@ async def test_fact_116_keys_that_are_no_settings_are_left_out() -> None:
         (99, "x", ErrorCode.INVALID_REQUEST),
     ],
 )
-async def test_fact_116_a_resource_that_is_not_here_has_an_error_of_its_own(
+async def test_a_resource_that_is_not_here_has_an_error_of_its_own(
     type: int, name: str, code: ErrorCode
 ) -> None:
     async with under_test() as test:
@@ -122,7 +122,7 @@ async def test_fact_116_a_resource_that_is_not_here_has_an_error_of_its_own(
         ({"log_retention_hours": "1"}, {"retention_ms": "9"}, "9", 1, False),
     ],
 )
-async def test_fact_116_sources_are_topic_static_and_default(
+async def test_sources_are_topic_static_and_default(
     settings: dict[str, Any],
     overrides: dict[str, Any],
     value: str,
@@ -140,7 +140,7 @@ async def test_fact_116_sources_are_topic_static_and_default(
         assert not config.read_only
 
 
-async def test_fact_116_synonyms_are_told_when_asked_for() -> None:
+async def test_synonyms_are_told_when_asked_for() -> None:
     async with under_test(log_retention_minutes="5") as test:
         await test.topic("t", retention_ms="9")
         silent = await describe_one(test, TOPIC, "t", "retention.ms")
@@ -167,7 +167,7 @@ async def test_fact_116_synonyms_are_told_when_asked_for() -> None:
         ("ssl.key.password", 9),
     ],
 )
-async def test_fact_116_types_and_documentation_are_told(name: str, type: int) -> None:
+async def test_types_and_documentation_are_told(name: str, type: int) -> None:
     async with under_test() as test:
         config = await describe_one(test, BROKER, "1", name, include_documentation=True)
         assert config.config_type == type
@@ -175,7 +175,7 @@ async def test_fact_116_types_and_documentation_are_told(name: str, type: int) -
         assert (await describe_one(test, BROKER, "1", name)).documentation is None
 
 
-async def test_fact_116_passwords_are_not_told() -> None:
+async def test_passwords_are_not_told() -> None:
     async with under_test(ssl_key_password="secret") as test:
         config = await describe_one(test, BROKER, "1", "ssl.key.password", include_synonyms=True)
         assert config.is_sensitive
@@ -204,7 +204,7 @@ async def value_of(test: UnderTest, key: str, type: int = TOPIC, name: str = "t"
     return (await describe_one(test, type, name, key)).value
 
 
-async def test_fact_118_set_and_delete_touch_only_what_they_name() -> None:
+async def test_set_and_delete_touch_only_what_they_name() -> None:
     async with under_test() as test:
         await test.topic("t", retention_ms="9")
         assert await alter(test, TOPIC, "t", ("segment.ms", SET, "5")) is ErrorCode.NONE
@@ -214,7 +214,7 @@ async def test_fact_118_set_and_delete_touch_only_what_they_name() -> None:
         assert await value_of(test, "segment.ms") == "604800000"
 
 
-async def test_fact_118_append_and_subtract_change_lists() -> None:
+async def test_append_and_subtract_change_lists() -> None:
     async with under_test() as test:
         await test.topic("t")
         for operation, item, value in [
@@ -245,7 +245,7 @@ async def test_fact_118_append_and_subtract_change_lists() -> None:
         ("bad name", ("segment.ms", SET, "5"), ErrorCode.INVALID_TOPIC_EXCEPTION),
     ],
 )
-async def test_fact_118_bad_changes_of_a_topic_get_kafkas_error(
+async def test_bad_changes_of_a_topic_get_kafkas_error(
     name: str, change: tuple[str, int, str | None], code: ErrorCode
 ) -> None:
     async with under_test() as test:

@@ -1,4 +1,4 @@
-"""The CreateTopics handler: facts 113 and 114, as Apache Kafka 4.3 answers them."""
+"""The CreateTopics handler: answers are those of Apache Kafka 4.3."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_a_topic_is_there_when_the_answer_comes() -> None:
 
 
 @pytest.mark.parametrize("version", range(LATEST + 1))
-async def test_fact_113_minus_one_means_the_brokers_default_in_every_version(version: int) -> None:
+async def test_minus_one_means_the_brokers_default_in_every_version(version: int) -> None:
     async with under_test(num_partitions="5") as test:
         result = await create_one(test, topic_of("t", -1, -1), version=version)
         assert (result.error_code, result.num_partitions) == (0, 5)
@@ -98,7 +98,7 @@ async def test_fact_113_minus_one_means_the_brokers_default_in_every_version(ver
     ],
 )
 @pytest.mark.parametrize("validate_only", [False, True])
-async def test_fact_113_what_cannot_be_created_gets_kafkas_error_and_a_reason(
+async def test_what_cannot_be_created_gets_kafkas_error_and_a_reason(
     topic: CreatableTopic, code: ErrorCode, validate_only: bool
 ) -> None:
     async with under_test() as test:
@@ -110,14 +110,14 @@ async def test_fact_113_what_cannot_be_created_gets_kafkas_error_and_a_reason(
         assert len(test.broker.topics) == 0
 
 
-async def test_fact_113_a_topic_that_exists_is_refused() -> None:
+async def test_a_topic_that_exists_is_refused() -> None:
     async with under_test() as test:
         await test.topic("t")
         result = await create_one(test, topic_of("t"))
         assert ErrorCode(result.error_code) is ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-async def test_fact_113_names_that_differ_in_dots_and_underscores_collide() -> None:
+async def test_names_that_differ_in_dots_and_underscores_collide() -> None:
     async with under_test() as test:
         response = await create(test, topic_of("a.b"), topic_of("a_b"))
         assert [ErrorCode(topic.error_code) for topic in response.topics] == [
@@ -127,7 +127,7 @@ async def test_fact_113_names_that_differ_in_dots_and_underscores_collide() -> N
         assert "a.b" in (response.topics[1].error_message or "")
 
 
-async def test_fact_113_validate_only_answers_fully_and_changes_nothing() -> None:
+async def test_validate_only_answers_fully_and_changes_nothing() -> None:
     async with under_test() as test:
         result = await create_one(
             test, topic_of("t", 3, configs=[("segment.ms", "5")]), validate_only=True
@@ -138,7 +138,7 @@ async def test_fact_113_validate_only_answers_fully_and_changes_nothing() -> Non
         assert test.broker.topics.partition_count == 0
 
 
-async def test_fact_113_the_answer_has_the_settings_in_force_and_where_they_come_from() -> None:
+async def test_the_answer_has_the_settings_in_force_and_where_they_come_from() -> None:
     async with under_test(log_roll_ms="7") as test:
         result = await create_one(test, topic_of("t", configs=[("cleanup.policy", "compact")]))
         configs = {config.name: config for config in result.configs or ()}
@@ -154,14 +154,14 @@ async def test_fact_113_the_answer_has_the_settings_in_force_and_where_they_come
         assert not configs["cleanup.policy"].read_only
 
 
-async def test_fact_114_more_replicas_than_brokers_are_refused() -> None:
+async def test_more_replicas_than_brokers_are_refused() -> None:
     async with under_test() as test:
         result = await create_one(test, topic_of(replicas=3))
         assert ErrorCode(result.error_code) is ErrorCode.INVALID_REPLICATION_FACTOR
         assert "there is one broker" in (result.error_message or "")
 
 
-async def test_fact_114_the_cap_makes_one_replica_of_any_number() -> None:
+async def test_the_cap_makes_one_replica_of_any_number() -> None:
     async with under_test(asyncbroker_replication_factor_cap="true") as test:
         result = await create_one(test, topic_of(replicas=3))
         assert (result.error_code, result.replication_factor) == (0, 1)

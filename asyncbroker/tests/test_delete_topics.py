@@ -1,4 +1,4 @@
-"""The DeleteTopics handler: fact 119, as Apache Kafka 4.3 answers it, and what becomes of data."""
+"""The DeleteTopics handler: answers are those of Apache Kafka 4.3; and what becomes of the data."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_a_topic_is_deleted_by_name(version: int) -> None:
         assert test.broker.topics.partition_count == 0
 
 
-async def test_fact_119_a_topic_is_deleted_by_id_and_answered_with_its_name() -> None:
+async def test_a_topic_is_deleted_by_id_and_answered_with_its_name() -> None:
     async with under_test() as test:
         topic = await test.topic("t")
         assert await delete(test, (None, topic.topic_id)) == [("t", ErrorCode.NONE)]
@@ -63,7 +63,7 @@ async def test_fact_119_a_topic_is_deleted_by_id_and_answered_with_its_name() ->
         (("t", b"x" * 16), ErrorCode.INVALID_REQUEST),
     ],
 )
-async def test_fact_119_what_is_not_there_gets_kafkas_error(
+async def test_what_is_not_there_gets_kafkas_error(
     state: tuple[str | None, bytes], code: ErrorCode
 ) -> None:
     async with under_test() as test:
@@ -100,7 +100,7 @@ async def test_internal_topics_are_not_deleted() -> None:
         assert outcomes == [("__consumer_offsets", ErrorCode.INVALID_REQUEST)]
 
 
-async def test_fact_119_a_topic_created_anew_has_none_of_the_old_records() -> None:
+async def test_a_topic_created_anew_has_none_of_the_old_records() -> None:
     async with under_test() as test:
         old = await test.topic()
         await test.produce(batch_of(5))
@@ -111,7 +111,7 @@ async def test_fact_119_a_topic_created_anew_has_none_of_the_old_records() -> No
         assert (answer.error_code, answer.high_watermark) == (0, 0)
 
 
-async def test_fact_119_waiting_fetches_end_when_their_topic_is_deleted() -> None:
+async def test_waiting_fetches_end_when_their_topic_is_deleted() -> None:
     async with under_test() as test:
         topic = await test.topic()
         by_name = test.begin(fetch_request({("flights", 0): 0}, max_wait_ms=60_000), 12)

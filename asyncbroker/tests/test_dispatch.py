@@ -128,7 +128,7 @@ async def test_a_handler_that_must_wait_is_handed_back() -> None:
 
 @pytest.mark.parametrize("version", [-1, 5, 127, 32767])
 def test_an_unknown_version_of_api_versions_is_told_the_range_in_version_0(version: int) -> None:
-    """KIP-511; the body of such a request is not looked at (facts 2.1 rule 5)."""
+    """KIP-511; the body of such a request is not looked at."""
     dispatched = Dispatched(ApiVersions=answer)
     body = pack(">hhih", 18, version, 42, 2) + b"id" + b"a body of the future"
     dispatched.serve(pack(">i", len(body)) + body)

@@ -1,4 +1,4 @@
-"""Fetch: facts §2.5 (rules 53 to 69) and peers §2 C; test_fetch_sessions has sessions alone."""
+"""Fetch: how much comes, and when, and as what; test_fetch_sessions has sessions alone."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_every_version_by_id_is_served(version: int) -> None:
 
 
 async def test_records_are_whole_batches_from_the_one_that_contains_the_offset() -> None:
-    """Rule 56, peers 19: the client drops what comes before."""
+    """The client drops what comes before."""
     async with under_test() as test:
         await test.topic()
         for _ in range(3):
@@ -78,7 +78,7 @@ async def test_records_are_whole_batches_from_the_one_that_contains_the_offset()
 
 
 async def test_nothing_to_return_is_empty_and_never_null() -> None:
-    """Rule 57, peers 5 and 22: librdkafka fails on null (KAFKA-18646); real offsets on success."""
+    """librdkafka fails on null (KAFKA-18646); real offsets on success."""
     async with under_test() as test:
         await flights_with(test, 10)
         at_the_end = await test.fetch(1)
@@ -93,7 +93,6 @@ async def test_nothing_to_return_is_empty_and_never_null() -> None:
 
 
 async def test_an_offset_past_the_end_is_out_of_range_and_the_end_itself_is_empty() -> None:
-    """Rule 58."""
     async with under_test() as test:
         await flights_with(test, 10)
         assert (await test.fetch(1)).error_code == 0
@@ -102,7 +101,6 @@ async def test_an_offset_past_the_end_is_out_of_range_and_the_end_itself_is_empt
 
 
 async def test_aborted_transactions_are_null_unless_asked_for() -> None:
-    """Rule 59, peers 26."""
     async with under_test() as test:
         await flights_with(test, 10)
         assert (await test.fetch(isolation_level=0)).aborted_transactions is None
@@ -112,7 +110,6 @@ async def test_aborted_transactions_are_null_unless_asked_for() -> None:
 
 
 async def test_the_preferred_read_replica_is_nobody() -> None:
-    """Rule 66."""
     async with under_test() as test:
         await flights_with(test, 10)
         assert (await test.fetch(rack_id="r1")).preferred_read_replica == -1
@@ -132,7 +129,7 @@ async def test_large_ranges_are_sent_from_the_file_and_small_ones_are_read() -> 
 
 
 async def test_the_first_batch_comes_whole_however_large() -> None:
-    """Rule 54, peers 21: or the consumer is stuck."""
+    """Otherwise the consumer is stuck."""
     async with under_test() as test:
         await flights_with(test, LARGE, LARGE)
         answer = await test.fetch(partition_max_bytes=1, max_bytes=1)
@@ -140,7 +137,6 @@ async def test_the_first_batch_comes_whole_however_large() -> None:
 
 
 async def test_later_partitions_are_cut_to_whole_batches_and_may_be_empty() -> None:
-    """Rule 54."""
     async with under_test() as test:
         await test.topic(partitions=3)
         for index in range(3):
@@ -156,7 +152,7 @@ async def test_later_partitions_are_cut_to_whole_batches_and_may_be_empty() -> N
 
 
 async def test_an_empty_first_partition_passes_the_whole_batch_on_to_the_next() -> None:
-    """Rule 54: the first *non-empty* partition."""
+    """The first *non-empty* partition."""
     async with under_test() as test:
         await test.topic(partitions=2)
         await test.produce(batch_of(value=bytes(LARGE)), index=1)
@@ -174,7 +170,7 @@ async def test_one_answer_is_never_larger_than_the_broker_allows() -> None:
 
 
 async def test_partitions_are_served_in_the_order_of_the_request() -> None:
-    """Rule 55: clients rotate them; an order of the server's own starves."""
+    """Clients rotate them; an order of the server's own starves."""
     async with under_test() as test:
         await test.topic(partitions=3)
         request = fetch_request({("flights", 2): 0, ("flights", 0): 0, ("flights", 1): 0})
@@ -183,7 +179,7 @@ async def test_partitions_are_served_in_the_order_of_the_request() -> None:
 
 
 async def test_a_full_answer_has_every_partition_asked_for() -> None:
-    """Rule 61: else Java drops all of it."""
+    """Otherwise Java drops all of it."""
     async with under_test() as test:
         await test.topic(partitions=2)
         request = fetch_request({("flights", 0): 0, ("nowhere", 0): 0, ("flights", 7): 0})
@@ -209,7 +205,7 @@ async def waiting(test: UnderTest, offset: int = 0, **fields: int) -> asyncio.Fu
 
 
 async def test_an_append_wakes_a_waiting_fetch_at_once() -> None:
-    """Rules 53 and 69, peers 20: not max_wait decides, but the produce."""
+    """Not max_wait decides, but the produce."""
     async with under_test() as test:
         await test.topic()
         answer = await waiting(test)
@@ -228,7 +224,6 @@ async def test_an_append_in_a_worker_wakes_a_waiting_fetch_too() -> None:
 
 
 async def test_a_produce_to_any_partition_of_a_session_wakes_its_fetch() -> None:
-    """Rule 69."""
     async with under_test() as test:
         await test.topic(partitions=5)
         request = fetch_request({("flights", index): 0 for index in range(5)}, session_epoch=0)
@@ -244,7 +239,6 @@ async def test_a_produce_to_any_partition_of_a_session_wakes_its_fetch() -> None
 
 
 async def test_a_fetch_waits_for_min_bytes_over_all_its_partitions() -> None:
-    """Rule 53."""
     async with under_test() as test:
         await test.topic(partitions=2)
         size = len(batch_of())
@@ -280,7 +274,6 @@ async def test_what_comes_between_the_look_and_the_wait_is_not_missed() -> None:
 
 
 async def test_at_the_deadline_a_fetch_returns_what_there_is() -> None:
-    """Rule 53."""
     async with under_test() as test:
         await test.topic()
         answer = await waiting(test, min_bytes=10_000)
@@ -300,7 +293,6 @@ async def test_without_a_wait_a_fetch_is_answered_at_once() -> None:
 
 
 async def test_an_error_in_one_partition_ends_the_wait_of_all() -> None:
-    """Rule 53, peers 20."""
     async with under_test() as test:
         await test.topic()
         request = fetch_request({("flights", 0): 0, ("nowhere", 0): 0}, max_wait_ms=1000)
@@ -313,7 +305,7 @@ async def test_an_error_in_one_partition_ends_the_wait_of_all() -> None:
 
 
 async def test_a_fetch_of_nothing_does_not_wait() -> None:
-    """Rule 53: no partitions."""
+    """There are no partitions to wait for."""
     async with under_test() as test:
         assert isinstance(test.begin(fetch_request({}, max_wait_ms=1000), 12), FetchResponse)
 
@@ -331,7 +323,7 @@ async def test_the_end_of_a_segment_does_not_make_a_reader_wait_for_what_is_ther
 
 
 async def test_a_batch_that_does_not_fit_any_more_counts_as_bytes_that_are_there() -> None:
-    """Rule 53: readers whose limit is their minimum, and larger batches than divide it evenly."""
+    """Readers whose limit is their minimum, and larger batches than divide it evenly."""
     async with under_test() as test:
         await test.topic(partitions=2)
         for index in (0, 0, 1):
@@ -357,7 +349,6 @@ async def test_a_batch_that_does_not_fit_any_more_counts_as_bytes_that_are_there
 
 
 async def test_deleting_a_topic_ends_the_wait_of_its_fetches() -> None:
-    """Rule 68."""
     async with under_test() as test:
         topic = await test.topic()
         by_name = await waiting(test)
@@ -369,7 +360,6 @@ async def test_deleting_a_topic_ends_the_wait_of_its_fetches() -> None:
 
 
 async def test_stopping_the_broker_ends_the_wait() -> None:
-    """Rule 68."""
     async with under_test() as test:
         await test.topic()
         answer = await waiting(test)
@@ -426,7 +416,6 @@ async def test_one_fetch_too_many_is_answered_without_waiting() -> None:
 
 
 async def test_an_older_leader_epoch_is_fenced_and_a_newer_one_unknown() -> None:
-    """Rule 64, peers 27."""
     async with under_test() as test:
         topic = await test.topic()
         epoch = topic.partitions[0].leader_epoch
@@ -443,7 +432,7 @@ async def test_an_older_leader_epoch_is_fenced_and_a_newer_one_unknown() -> None
 
 
 async def test_a_reader_whose_epoch_ended_earlier_is_told_where_and_gets_no_records() -> None:
-    """Rule 64: KIP-595, from version 12 on."""
+    """KIP-595, from version 12 on."""
     files, metadata = MemoryFiles(), MemoryMetadataStore()
     async with under_test(files=files, metadata=metadata) as test:
         topic = await test.topic()
@@ -470,14 +459,12 @@ async def test_a_reader_whose_epoch_ended_earlier_is_told_where_and_gets_no_reco
 
 
 async def test_an_unknown_topic_id_is_told_apart_from_an_unknown_name() -> None:
-    """Rule 65."""
     async with under_test() as test:
         response = await test.ask(fetch_request({(bytes(15) + b"\x09", 0): 0}), 13)
         assert answer_of(response).error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 async def test_a_session_on_a_topic_that_was_recreated_finds_its_id_inconsistent() -> None:
-    """Rule 65, peers 24."""
     async with under_test() as test:
         topic = await test.topic()
         opened = await test.ask(fetch_request({(topic.topic_id, 0): 0}, session_epoch=0), 13)
@@ -495,7 +482,6 @@ async def test_a_session_on_a_topic_that_was_recreated_finds_its_id_inconsistent
 
 
 async def test_an_incremental_fetch_without_news_is_empty() -> None:
-    """Rule 62."""
     async with under_test() as test:
         await flights_with(test, 10)
         opened = await test.ask(fetch_request({("flights", 0): 0}, session_epoch=0), 7)
@@ -506,7 +492,6 @@ async def test_an_incremental_fetch_without_news_is_empty() -> None:
 
 
 async def test_an_incremental_fetch_forgets_partitions() -> None:
-    """Rule 63."""
     async with under_test() as test:
         await test.topic(partitions=2)
         request = fetch_request({("flights", 0): 0, ("flights", 1): 0}, session_epoch=0)
@@ -520,7 +505,6 @@ async def test_an_incremental_fetch_forgets_partitions() -> None:
 
 
 async def test_a_session_under_a_byte_limit_serves_its_partitions_in_turn() -> None:
-    """Peers 23."""
     async with under_test() as test:
         await test.topic(partitions=3)
         for index in range(3):
@@ -540,7 +524,6 @@ async def test_a_session_under_a_byte_limit_serves_its_partitions_in_turn() -> N
 
 
 async def test_an_unknown_session_is_an_error_of_the_whole_answer() -> None:
-    """Rule 62."""
     async with under_test() as test:
         await test.topic()
         with pytest.raises(KafkaError) as raised:
@@ -553,7 +536,6 @@ async def test_an_unknown_session_is_an_error_of_the_whole_answer() -> None:
 
 @pytest.mark.parametrize("fields", [{"replica_id": 3}, {"replica_state": ReplicaState(3, 1)}])
 async def test_a_follower_is_refused(fields: dict[str, Any]) -> None:
-    """Rule 67."""
     async with under_test() as test:
         await test.topic()
         with pytest.raises(KafkaError) as raised:
@@ -563,7 +545,6 @@ async def test_a_follower_is_refused(fields: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("size", [10, LARGE])
 async def test_zstd_is_not_sent_to_clients_before_version_10(size: int) -> None:
-    """Rule 27."""
     async with under_test() as test:
         await test.topic()
         batch = batch_of(value=random.Random(1).randbytes(size), compression=Compression.ZSTD)
@@ -574,7 +555,7 @@ async def test_zstd_is_not_sent_to_clients_before_version_10(size: int) -> None:
 
 
 async def test_a_read_error_is_the_partitions_own_and_old_versions_get_another_code() -> None:
-    """Rule 43: EIO takes one partition, others are read on."""
+    """EIO takes one partition, others are read on."""
     broken = False
 
     def called(operation: str, path: str) -> None:

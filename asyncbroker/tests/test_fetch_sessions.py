@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): facts §2.5, rules 62, 63 and the rotation of peers §2, 23."""
+"""Fetch sessions (KIP-227): what they remember, and the order in which they read."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_an_incremental_request_adds_changes_and_forgets_partitions() -> None:
 
 
 def test_forgetting_what_is_unknown_or_a_topic_id_of_zeros_changes_nothing() -> None:
-    """Rule 63: franz-go sends zero ids, on which Kafka once failed."""
+    """franz-go sends zero ids, on which Kafka once failed."""
     sessions = sessions_on(ManualClock())
     context = sessions.open(request(0, topic_id=TOPIC_ID), IDS_VERSION)
     context.select([answer(0)])
@@ -154,7 +154,6 @@ def test_a_session_that_has_forgotten_everything_ends() -> None:
 
 
 def test_errors_of_an_unknown_session_and_of_a_wrong_epoch_and_of_ids_for_names() -> None:
-    """Rule 62."""
     sessions = sessions_on(ManualClock())
     id = opened(sessions, 0)
     unknown = request(session_id=id + 1, epoch=1)
@@ -180,7 +179,7 @@ def test_the_epoch_wraps_past_0_which_would_open_a_new_session() -> None:
 
 
 def test_an_incremental_answer_has_only_partitions_with_news() -> None:
-    """Rule 62: data, an error, or a changed high watermark or log start."""
+    """Data, an error, or a changed high watermark or log start."""
     sessions = sessions_on(ManualClock())
     id = opened(sessions, 0, 1, 2, 3)
     context = sessions.open(request(session_id=id, epoch=1), NAMES_VERSION)
@@ -208,7 +207,7 @@ def test_a_partition_is_news_again_when_its_error_is_over() -> None:
 
 
 def test_partitions_that_gave_records_are_read_last_next_time() -> None:
-    """Peers §2, 23: under a limit on bytes the tail of a session would starve."""
+    """Under a limit on bytes the tail of a session would starve."""
     sessions = sessions_on(ManualClock())
     id = opened(sessions, 0, 1, 2)
     context = sessions.open(request(session_id=id, epoch=1), NAMES_VERSION)
@@ -228,7 +227,7 @@ def test_an_answer_to_a_request_that_was_overtaken_is_an_error() -> None:
 
 
 def test_a_full_cache_opens_no_session_until_one_is_unused_for_two_minutes() -> None:
-    """Rule 62: 1000 slots, evict what is idle for more than 120 s."""
+    """1000 slots, evict what is idle for more than 120 s."""
     clock = ManualClock()
     sessions = sessions_on(clock, slots_max=2)
     first, second = opened(sessions, 0), opened(sessions, 0)

@@ -1,4 +1,4 @@
-"""InitProducerId, and the ids that it gives out: facts §2.4, rule 45."""
+"""InitProducerId, and the ids that it gives out."""
 
 from __future__ import annotations
 
@@ -76,7 +76,6 @@ async def test_who_stops_waiting_takes_nobody_elses_block_away() -> None:
 
 
 async def test_a_producer_without_transactions_gets_a_fresh_id_and_epoch_0() -> None:
-    """Rule 45."""
     async with under_test() as test:
         for version in range(6):
             answer = await test.ask(InitProducerIdRequest(transaction_timeout_ms=60_000), version)
@@ -93,7 +92,7 @@ async def test_the_id_and_epoch_that_a_producer_names_are_not_given_again() -> N
 
 
 async def test_ids_never_repeat_over_a_restart() -> None:
-    """Rule 45: clean or not."""
+    """After a stop in order, and after a crash."""
     files, metadata = MemoryFiles(), MemoryMetadataStore()
     seen = []
     for _ in range(3):

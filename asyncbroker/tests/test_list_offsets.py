@@ -1,4 +1,4 @@
-"""ListOffsets and OffsetForLeaderEpoch: facts §2.6 (rules 70 to 72) and peers §2 D."""
+"""ListOffsets and OffsetForLeaderEpoch: offsets by time, by name and by epoch."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def flights(test: UnderTest, *timestamps: list[int], codec: Compression) -
 
 
 async def test_latest_is_the_end_and_earliest_the_start() -> None:
-    """Rules 70 and 71: both without a timestamp."""
+    """Both without a timestamp."""
     async with under_test() as test:
         topic = await test.topic()
         await test.produce(batch_of(5))
@@ -97,7 +97,6 @@ async def test_ends_are_answered_at_once() -> None:
 async def test_a_time_finds_the_first_record_that_is_not_older_inside_its_batch(
     codec: Compression,
 ) -> None:
-    """Rules 70 and 71, peers 28 and 29."""
     async with under_test() as test:
         await flights(test, [0, 10, 20], [30, 40, 50], codec=codec)
         for time, offset, found in ((0, 0, 0), (1, 1, 10), (20, 2, 20), (21, 3, 30), (45, 5, 50)):
@@ -107,7 +106,7 @@ async def test_a_time_finds_the_first_record_that_is_not_older_inside_its_batch(
 
 
 async def test_times_that_do_not_ascend_are_searched_as_they_lie() -> None:
-    """Peers 28: no assumption of sorted time, inside a batch or between batches."""
+    """No assumption of sorted time, inside a batch or between batches."""
     async with under_test() as test:
         await flights(test, [5, 50, 1], [2, 3], [70, 60], codec=Compression.NONE)
         for time, offset in ((0, 0), (6, 1), (50, 1), (51, 5), (65, 5), (70, 5)):
@@ -115,7 +114,6 @@ async def test_times_that_do_not_ascend_are_searched_as_they_lie() -> None:
 
 
 async def test_nothing_found_is_minus_1_without_an_error() -> None:
-    """Rule 71, peers 29."""
     async with under_test() as test:
         await test.topic()
         for timestamp in (0, NOW_MS, MAX_TIMESTAMP):
@@ -126,7 +124,7 @@ async def test_nothing_found_is_minus_1_without_an_error() -> None:
 
 
 async def test_the_largest_timestamp_is_found_wherever_it_lies() -> None:
-    """Rule 70: -3, from version 7 on."""
+    """-3, from version 7 on."""
     async with under_test() as test:
         await flights(test, [5, 50, 1], [2, 3], [49], codec=Compression.GZIP)
         result = await look_up(test, MAX_TIMESTAMP)
@@ -134,7 +132,7 @@ async def test_the_largest_timestamp_is_found_wherever_it_lies() -> None:
 
 
 async def test_local_and_tiered_ends_without_a_tier() -> None:
-    """Rule 70: -4 is the earliest offset, -5 none."""
+    """-4 is the earliest offset, -5 none."""
     async with under_test() as test:
         await test.topic()
         await test.produce(batch_of(3))
@@ -148,7 +146,6 @@ async def test_local_and_tiered_ends_without_a_tier() -> None:
     [(MAX_TIMESTAMP, 6), (EARLIEST_LOCAL, 7), (LATEST_TIERED, 8), (PENDING, 10), (-7, 10)],
 )
 async def test_what_a_version_does_not_have_is_unsupported(timestamp: int, version: int) -> None:
-    """Rule 70, peers 30."""
     async with under_test() as test:
         await test.topic()
         result = await look_up(test, timestamp, version)
@@ -156,7 +153,6 @@ async def test_what_a_version_does_not_have_is_unsupported(timestamp: int, versi
 
 
 async def test_a_partition_asked_for_twice_is_an_invalid_request_both_times() -> None:
-    """Rule 70, peers 30."""
     async with under_test() as test:
         await test.topic()
         results = results_of(await test.ask(asking(LATEST, EARLIEST), 7))
@@ -206,7 +202,6 @@ async def epoch_end(test: UnderTest, epoch: int, **fields: int) -> EpochEndOffse
 
 
 async def test_the_largest_epoch_not_above_the_asked_one_and_where_it_ended() -> None:
-    """Peers 31."""
     files, metadata = MemoryFiles(), MemoryMetadataStore()
     epochs = []
     for count in (3, 2):

@@ -1,4 +1,4 @@
-"""The Metadata handler: facts 16 and 18 to 25 of the protocol, and report 49 of other brokers."""
+"""The Metadata handler: which topics it tells of and creates, and what it says of the cluster."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def errors_in(response: MetadataResponse) -> list[ErrorCode]:
     return [ErrorCode(topic.error_code) for topic in response.topics]
 
 
-async def test_fact_18_in_v0_an_empty_list_means_all_topics() -> None:
+async def test_in_v0_an_empty_list_means_all_topics() -> None:
     async with under_test() as test:
         await test.topic("a")
         assert names_in(await test.ask(MetadataRequest([]), 0)) == ["a"]
 
 
-async def test_fact_18_from_v1_on_null_means_all_and_empty_means_none() -> None:
+async def test_from_v1_on_null_means_all_and_empty_means_none() -> None:
     async with under_test() as test:
         await test.topic("a")
         await test.topic("b")
@@ -50,7 +50,7 @@ async def test_fact_18_from_v1_on_null_means_all_and_empty_means_none() -> None:
         assert names_in(await test.ask(MetadataRequest([]), 1)) == []
 
 
-async def test_fact_19_an_unknown_topic_is_created_and_answered_at_once() -> None:
+async def test_an_unknown_topic_is_created_and_answered_at_once() -> None:
     async with under_test(num_partitions="3") as test:
         response = await test.ask(asking_for("new"), LATEST)
         (topic,) = response.topics
@@ -64,7 +64,7 @@ async def test_fact_19_an_unknown_topic_is_created_and_answered_at_once() -> Non
     [({}, False), ({"auto_create_topics_enable": "false"}, True)],
     ids=["the client forbids it", "the broker forbids it"],
 )
-async def test_fact_19_no_topic_is_created_unless_both_sides_allow_it(
+async def test_no_topic_is_created_unless_both_sides_allow_it(
     settings: dict[str, Any], allowed: bool
 ) -> None:
     async with under_test(**settings) as test:
@@ -74,7 +74,7 @@ async def test_fact_19_no_topic_is_created_unless_both_sides_allow_it(
         assert len(test.broker.topics) == 0
 
 
-async def test_fact_19_asking_for_all_topics_creates_none() -> None:
+async def test_asking_for_all_topics_creates_none() -> None:
     async with under_test() as test:
         assert names_in(await test.ask(MetadataRequest(None), LATEST)) == []
 
@@ -97,7 +97,7 @@ async def test_offsets_asked_for_by_name_are_created_as_groups_need_them() -> No
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "é", "a" * 250, "a/b"])
 @pytest.mark.parametrize("allowed", [True, False])
-async def test_fact_20_a_name_that_no_topic_can_have_is_invalid(name: str, allowed: bool) -> None:
+async def test_a_name_that_no_topic_can_have_is_invalid(name: str, allowed: bool) -> None:
     async with under_test() as test:
         request = asking_for(name, allow_auto_topic_creation=allowed)
         response = await test.ask(request, LATEST)
@@ -105,7 +105,7 @@ async def test_fact_20_a_name_that_no_topic_can_have_is_invalid(name: str, allow
         assert len(test.broker.topics) == 0
 
 
-async def test_fact_20_one_bad_name_does_not_fail_the_others() -> None:
+async def test_one_bad_name_does_not_fail_the_others() -> None:
     async with under_test() as test:
         await test.topic("old")
         response = await test.ask(asking_for("bad name", "old", "new"), LATEST)
@@ -125,7 +125,7 @@ async def test_a_name_that_collides_with_a_topic_is_not_created() -> None:
 
 
 @pytest.mark.parametrize("version", [10, 11])
-async def test_fact_21_ids_are_an_invalid_request_before_v12(version: int) -> None:
+async def test_ids_are_an_invalid_request_before_v12(version: int) -> None:
     async with under_test() as test:
         topic = await test.topic("a")
         with pytest.raises(KafkaError) as caught:
@@ -133,14 +133,14 @@ async def test_fact_21_ids_are_an_invalid_request_before_v12(version: int) -> No
         assert caught.value.code is ErrorCode.INVALID_REQUEST
 
 
-async def test_fact_21_a_topic_without_name_and_id_is_an_invalid_request() -> None:
+async def test_a_topic_without_name_and_id_is_an_invalid_request() -> None:
     async with under_test() as test:
         with pytest.raises(KafkaError) as caught:
             await test.ask(asking_for(None), LATEST)
         assert caught.value.code is ErrorCode.INVALID_REQUEST
 
 
-async def test_fact_21_topics_are_found_by_id_and_unknown_ids_have_no_name() -> None:
+async def test_topics_are_found_by_id_and_unknown_ids_have_no_name() -> None:
     async with under_test() as test:
         topic = await test.topic("a")
         unknown = b"x" * 16
@@ -158,7 +158,7 @@ async def test_a_topic_asked_for_twice_is_answered_once() -> None:
         assert names_in(await test.ask(ids, LATEST)) == ["a"]
 
 
-async def test_fact_22_the_cluster_and_its_only_broker_are_told() -> None:
+async def test_the_cluster_and_its_only_broker_are_told() -> None:
     async with under_test(broker_rack="r1", node_id="5") as test:
         await test.topic("a", partitions=2)
         response = await test.ask(MetadataRequest(None), LATEST)
@@ -172,20 +172,20 @@ async def test_fact_22_the_cluster_and_its_only_broker_are_told() -> None:
             assert partition.offline_replicas == []
 
 
-async def test_fact_22_internal_topics_are_marked() -> None:
+async def test_internal_topics_are_marked() -> None:
     async with under_test() as test:
         response = await test.ask(asking_for("__consumer_offsets", "mine"), LATEST)
         assert [topic.is_internal for topic in response.topics] == [True, False]
 
 
-async def test_fact_16_the_address_is_that_of_the_listener_that_was_used() -> None:
+async def test_the_address_is_that_of_the_listener_that_was_used() -> None:
     async with under_test() as test:
         context = RequestContext(listener=Address("broker.example", 19092))
         response = await test.ask(MetadataRequest([]), LATEST, context)
         assert (response.brokers[0].host, response.brokers[0].port) == ("broker.example", 19092)
 
 
-async def test_fact_23_operations_are_told_when_asked_for() -> None:
+async def test_operations_are_told_when_asked_for() -> None:
     async with under_test() as test:
         await test.topic("a")
         silent = await test.ask(asking_for("a"), 10)
@@ -204,7 +204,7 @@ async def test_fact_23_operations_are_told_when_asked_for() -> None:
         assert told.topics[1].topic_authorized_operations == NOT_ASKED
 
 
-async def test_fact_24_a_topic_created_anew_has_another_id() -> None:
+async def test_a_topic_created_anew_has_another_id() -> None:
     async with under_test() as test:
         old = await test.topic("a")
         await test.broker.topics.delete(old)
@@ -212,7 +212,7 @@ async def test_fact_24_a_topic_created_anew_has_another_id() -> None:
         assert response.topics[0].topic_id not in (old.topic_id, bytes(16))
 
 
-async def test_fact_25_there_is_always_a_broker_with_a_valid_id() -> None:
+async def test_there_is_always_a_broker_with_a_valid_id() -> None:
     async with under_test() as test:
         for version in range(LATEST + 1):
             response = await test.ask(MetadataRequest([]), version)

@@ -91,7 +91,7 @@ async def test_closing_waits_for_the_round_under_way() -> None:
     await workers.close()
 
 
-async def test_fact_45_producer_ids_do_not_repeat_across_restarts() -> None:
+async def test_producer_ids_do_not_repeat_across_restarts() -> None:
     store = CountingStore()
     given: list[int] = []
     for _ in range(3):

@@ -403,7 +403,7 @@ async def test_a_failed_fsync_fails_its_waiters_and_is_not_tried_again(made: Fix
 async def test_a_lack_of_descriptors_fails_one_round_and_the_next_is_durable(
     made: Fixture,
 ) -> None:
-    """Facts 4.3: a flood of connections takes them all; nothing was synced, so nothing is lost."""
+    """A flood of connections takes them all; nothing was synced, so nothing is lost."""
 
     def no_descriptor(operation: str, path: str) -> None:
         if operation == "sync_directory":

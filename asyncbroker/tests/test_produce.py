@@ -1,4 +1,4 @@
-"""Produce: facts §2.3 (rules 26 to 44) and §2.4 (rules 45 to 52), peers §2 B."""
+"""Produce: what is refused, what is changed, when the answer comes, and what is written once."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ MAX_TIMESTAMP_AT = 35
 
 
 async def test_batches_get_consecutive_offsets_and_are_stored_as_they_came() -> None:
-    """Rule 28: base offset and leader epoch are outside the CRC, the rest is untouched."""
+    """Base offset and leader epoch are outside the CRC, the rest is untouched."""
     async with under_test() as test:
         topic = await test.topic()
         partition = topic.partitions[0]
@@ -83,7 +83,6 @@ async def test_every_version_is_served(version: int) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 async def test_every_codec_passes_through(codec: Compression) -> None:
-    """Rule 35."""
     async with under_test() as test:
         await test.topic()
         await test.produce(batch_of(5, compression=codec))
@@ -93,7 +92,7 @@ async def test_every_codec_passes_through(codec: Compression) -> None:
 
 
 async def test_each_partition_has_an_outcome_of_its_own() -> None:
-    """Rule 40, peers 11: never fail the whole request; one entry for each partition asked."""
+    """Never fail the whole request; one entry for each partition asked."""
     async with under_test() as test:
         await test.topic(partitions=2)
         damaged = batch_of()
@@ -148,7 +147,6 @@ def old_magic() -> bytes:
 
 @pytest.mark.parametrize("batch", [None, b"", two_batches(), old_magic()])
 async def test_anything_but_one_batch_of_format_2_is_invalid(batch: bytes | None) -> None:
-    """Rule 26."""
     async with under_test() as test:
         topic = await test.topic()
         outcome = await test.produce(batch)
@@ -157,7 +155,6 @@ async def test_anything_but_one_batch_of_format_2_is_invalid(batch: bytes | None
 
 
 async def test_zstd_before_version_7_is_unsupported() -> None:
-    """Rule 27."""
     async with under_test() as test:
         await test.topic()
         batch = batch_of(compression=Compression.ZSTD)
@@ -167,7 +164,6 @@ async def test_zstd_before_version_7_is_unsupported() -> None:
 
 
 async def test_damaged_bytes_are_corrupt_and_leave_nothing_behind() -> None:
-    """Rule 28."""
     async with under_test() as test:
         topic = await test.topic()
         for position in (8, 30, 70):
@@ -179,7 +175,6 @@ async def test_damaged_bytes_are_corrupt_and_leave_nothing_behind() -> None:
 
 
 async def test_a_base_offset_of_the_clients_own_is_invalid() -> None:
-    """Rule 29."""
     async with under_test() as test:
         await test.topic()
         outcome = await test.produce(batch_of(base_offset=4))
@@ -187,7 +182,6 @@ async def test_a_base_offset_of_the_clients_own_is_invalid() -> None:
 
 
 async def test_lying_counts_control_bits_and_missing_sequences_are_invalid() -> None:
-    """Rule 30."""
     async with under_test() as test:
         await test.topic()
         lying = batch_of(2)
@@ -198,7 +192,7 @@ async def test_lying_counts_control_bits_and_missing_sequences_are_invalid() -> 
 
 
 async def test_records_from_the_future_are_named_by_their_index() -> None:
-    """Rule 32: an hour ahead by default (KIP-1030)."""
+    """An hour ahead by default (KIP-1030)."""
     async with under_test() as test:
         topic = await test.topic()
         late = [*records(2), Record(2, NOW_MS + HOUR_MS + 1, None, b"late"), *records(1)]
@@ -212,7 +206,6 @@ async def test_records_from_the_future_are_named_by_their_index() -> None:
 
 
 async def test_records_from_too_far_in_the_past_are_refused_where_the_topic_says_so() -> None:
-    """Rule 32."""
     async with under_test() as test:
         await test.topic(message_timestamp_before_max_ms="1000")
         outcome = await test.produce(batch_of(timestamp=NOW_MS - 1001))
@@ -221,7 +214,6 @@ async def test_records_from_too_far_in_the_past_are_refused_where_the_topic_says
 
 
 async def test_a_producer_may_not_claim_log_append_time() -> None:
-    """Rule 32."""
     async with under_test() as test:
         await test.topic()
         batch = batch_of(timestamp_type=TimestampType.LOG_APPEND_TIME)
@@ -229,7 +221,6 @@ async def test_a_producer_may_not_claim_log_append_time() -> None:
 
 
 async def test_log_append_time_is_stamped_with_the_wall_clock_and_a_new_crc() -> None:
-    """Rule 33, peers 17."""
     async with under_test() as test:
         await test.topic(message_timestamp_type="LogAppendTime")
         test.clock.advance(5.0)
@@ -243,7 +234,7 @@ async def test_log_append_time_is_stamped_with_the_wall_clock_and_a_new_crc() ->
 
 
 async def test_a_missing_max_timestamp_is_filled_in() -> None:
-    """Rule 34: sarama leaves it at -1."""
+    """Sarama leaves it at -1."""
     async with under_test() as test:
         await test.topic()
         batch = batch_of(3)
@@ -257,7 +248,7 @@ async def test_a_missing_max_timestamp_is_filled_in() -> None:
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
 async def test_a_topic_with_a_codec_of_its_own_stores_batches_in_it(codec: str) -> None:
-    """Rule 35, peers 18: attributes, length and CRC are redone together."""
+    """Attributes, length and CRC are redone together."""
     async with under_test() as test:
         await test.topic(compression_type=codec)
         assert (await test.produce(batch_of(5, compression=Compression.NONE))).error_code == 0
@@ -275,7 +266,7 @@ async def test_a_topic_with_a_codec_of_its_own_stores_batches_in_it(codec: str) 
 
 
 async def test_a_batch_above_max_message_bytes_is_too_large() -> None:
-    """Rule 36, peers 12: measured on the batch as it came."""
+    """Measured on the batch as it came."""
     async with under_test() as test:
         topic = await test.topic(max_message_bytes="1000")
         outcome = await test.produce(batch_of(value=bytes(1000)))
@@ -286,7 +277,6 @@ async def test_a_batch_above_max_message_bytes_is_too_large() -> None:
 
 
 async def test_a_batch_above_segment_bytes_is_too_large_for_any_segment() -> None:
-    """Rule 36."""
     async with under_test() as test:
         await test.topic(segment_bytes="1048576", max_message_bytes="5000000")
         outcome = await test.produce(batch_of(value=bytes(1_100_000)))
@@ -294,7 +284,6 @@ async def test_a_batch_above_segment_bytes_is_too_large_for_any_segment() -> Non
 
 
 async def test_a_keyless_record_on_a_compacted_topic_refuses_the_whole_batch() -> None:
-    """Rule 37, peers 13."""
     async with under_test() as test:
         topic = await test.topic(cleanup_policy="compact")
         mixed = build_batch([*records(1), *records(1, key=None), *records(1)])
@@ -308,7 +297,6 @@ async def test_a_keyless_record_on_a_compacted_topic_refuses_the_whole_batch() -
 
 @pytest.mark.parametrize("acks", [2, -2, 32767])
 async def test_other_acks_are_refused_for_every_partition(acks: int) -> None:
-    """Rule 38."""
     async with under_test() as test:
         topic = await test.topic()
         request = produce_request(batch_of(), acks=acks)
@@ -321,7 +309,6 @@ async def test_other_acks_are_refused_for_every_partition(acks: int) -> None:
 
 
 async def test_internal_topics_are_written_to_by_the_admin_client_only() -> None:
-    """Rule 39."""
     async with under_test() as test:
         await test.topic("__consumer_offsets")
         stranger, admin = (
@@ -335,7 +322,6 @@ async def test_internal_topics_are_written_to_by_the_admin_client_only() -> None
 
 
 async def test_no_leader_is_named_without_a_reason() -> None:
-    """Rule 42."""
     async with under_test() as test:
         await test.topic()
         outcome = await test.produce(batch_of(), version=11)
@@ -369,7 +355,6 @@ async def test_transactional_batches_are_refused_for_good() -> None:
 
 
 async def test_acks_0_has_no_response() -> None:
-    """Rule 12, peers 10."""
     async with under_test() as test:
         topic = await test.topic()
         assert test.begin(produce_request(batch_of(), acks=0), 9) is None
@@ -377,7 +362,7 @@ async def test_acks_0_has_no_response() -> None:
 
 
 async def test_an_acks_0_that_fails_closes_the_connection() -> None:
-    """Rule 12: nothing else can tell the client."""
+    """Nothing else can tell the client."""
     async with under_test() as test:
         with pytest.raises(ProtocolError, match="nowhere-0 failed: UNKNOWN_TOPIC_OR_PARTITION"):
             test.begin(produce_request(batch_of(), topic="nowhere", acks=0), 9)
@@ -433,7 +418,7 @@ async def test_acks_all_makes_earlier_acks_1_batches_durable_too() -> None:
 
 
 async def test_an_fsync_error_fails_the_acks_and_takes_the_directory_offline() -> None:
-    """Rule 43 and facts §4.3: never retried; the process stays up and answers."""
+    """Never retried; the process stays up and answers."""
     files = SlowSync()
     async with under_test(files=files) as test:
         await test.topic(partitions=2)
@@ -452,7 +437,6 @@ async def test_an_fsync_error_fails_the_acks_and_takes_the_directory_offline() -
 
 
 async def test_version_3_knows_no_storage_error() -> None:
-    """Rule 43."""
     files = SlowSync()
     async with under_test(files=files) as test:
         await test.topic()
@@ -462,7 +446,7 @@ async def test_version_3_knows_no_storage_error() -> None:
 
 
 async def test_a_full_disk_fails_the_request_and_heals_by_itself() -> None:
-    """Rule 43 and facts §4.3: no partial batch is left, reads go on."""
+    """No partial batch is left, reads go on."""
     full = False
 
     def called(operation: str, path: str) -> None:
@@ -494,7 +478,6 @@ class StuckWorkers(InlineWorkers):
 
 
 async def test_timeout_ms_bounds_the_wait_and_the_batch_stays() -> None:
-    """Rule 44."""
     workers = StuckWorkers()
     async with under_test(workers=workers) as test:
         topic = await test.topic()
@@ -515,7 +498,6 @@ async def test_timeout_ms_bounds_the_wait_and_the_batch_stays() -> None:
 
 
 async def test_an_exact_resend_of_one_of_the_last_five_batches_gets_its_first_offset() -> None:
-    """Rule 46, peers 14."""
     async with under_test() as test:
         topic = await test.topic()
         for sequence in range(6):
@@ -527,7 +509,7 @@ async def test_an_exact_resend_of_one_of_the_last_five_batches_gets_its_first_of
 
 
 async def test_a_gap_in_the_sequence_is_out_of_order() -> None:
-    """Rule 47, peers 15: not a duplicate."""
+    """Not a duplicate."""
     async with under_test() as test:
         await test.topic()
         await test.produce(idempotent(0, 2))
@@ -537,7 +519,6 @@ async def test_a_gap_in_the_sequence_is_out_of_order() -> None:
 
 
 async def test_sequences_wrap_to_0() -> None:
-    """Rule 47."""
     async with under_test() as test:
         await test.topic()
         assert (await test.produce(idempotent(2_147_483_646, 2))).error_code == 0
@@ -545,7 +526,6 @@ async def test_sequences_wrap_to_0() -> None:
 
 
 async def test_a_new_epoch_begins_at_0_and_fences_the_old_one() -> None:
-    """Rule 48."""
     async with under_test() as test:
         await test.topic()
         await test.produce(idempotent(0))
@@ -557,14 +537,13 @@ async def test_a_new_epoch_begins_at_0_and_fences_the_old_one() -> None:
 
 
 async def test_an_unknown_producer_may_begin_anywhere() -> None:
-    """Rule 49, peers 16."""
     async with under_test() as test:
         await test.topic()
         assert (await test.produce(idempotent(12345))).error_code == 0
 
 
 async def test_five_pipelined_batches_are_applied_in_the_order_in_which_they_came() -> None:
-    """Rule 52: large ones go to a worker, small ones do not overtake them."""
+    """Large ones go to a worker, small ones do not overtake them."""
     async with under_test(asyncbroker_append_inline_max_bytes="1000") as test:
         topic = await test.topic()
         answers = []
@@ -584,7 +563,6 @@ async def test_five_pipelined_batches_are_applied_in_the_order_in_which_they_cam
 
 
 async def test_a_recreated_topic_knows_nothing_of_its_old_producers() -> None:
-    """Rule 119, peers 16."""
     async with under_test() as test:
         topic = await test.topic()
         await test.produce(idempotent(0))
@@ -595,7 +573,6 @@ async def test_a_recreated_topic_knows_nothing_of_its_old_producers() -> None:
 
 
 def test_the_crc_that_is_checked_begins_at_the_attributes() -> None:
-    """Rule 28."""
     batch = batch_of()
     batch[12:16] = (77).to_bytes(4, "big")
     assert check_batch(batch).partition_leader_epoch == 77

@@ -93,7 +93,7 @@ async def test_topics_their_ids_settings_and_records_survive_a_restart() -> None
         assert offsets_of(await test.fetch(0, index=2)) == [0, 1, 2, 3]
 
 
-async def test_fact_24_the_leader_epoch_stays_after_a_stop_and_grows_after_a_crash() -> None:
+async def test_the_leader_epoch_stays_after_a_stop_and_grows_after_a_crash() -> None:
     machine = Machine()
     async with machine.broker() as test:
         await test.topic()

@@ -1,4 +1,4 @@
-"""Appending: offsets, limits, timestamps, rolling, and a disk that refuses (facts 30-36, 124)."""
+"""Appending: offsets, limits, timestamps, rolling, and a disk that refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a log remembers of its producers: repeats, gaps, epochs, snapshots (facts 45 to 51)."""
+"""What a log remembers of its producers: repeats, gaps, epochs, snapshots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening after a crash: torn tails, holes, promises, leftovers (facts 3.1, 4.3)."""
+"""Opening after a crash: torn tails, holes, promises, leftovers."""
 
 from __future__ import annotations
 

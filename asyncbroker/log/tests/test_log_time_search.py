@@ -1,4 +1,4 @@
-"""Offsets by time: the first record at or after, inside batches, in any order (facts 70-72)."""
+"""Offsets by time: the first record at or after, inside batches, in any order."""
 
 from __future__ import annotations
 
