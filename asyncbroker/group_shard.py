@@ -30,6 +30,7 @@ from asyncbroker.protocol.records import (
     build_batch,
     read_header,
     records_of,
+    verify_crc,
 )
 from asyncbroker.storage import PASSING_ERRORS
 
@@ -400,6 +401,8 @@ def _replay(coordinator: GroupCoordinator, found: FileRange, name: str) -> int:
     """In a worker: applies a stretch of the partition; returns the offset after it."""
     next_offset = -1
     for header, batch in batches(found.read()):
+        if not verify_crc(batch, header):
+            raise CorruptBatch(f"the CRC of the batch at offset {header.base_offset} is wrong")
         producer_id = header.producer_id if header.is_transactional else None
         for record in records_of(batch, header):
             if record.key is None:

@@ -398,6 +398,24 @@ async def test_loading_is_tried_again_after_a_lack_of_descriptors() -> None:
         assert await committed(t) == {"flights": 5}
 
 
+async def test_offsets_with_a_damaged_byte_are_not_served() -> None:
+    """Serving what cannot be true would send consumers anywhere."""
+    files, metadata = MemoryFiles(), MemoryMetadataStore()
+    async with under_test(files=files, metadata=metadata) as t:
+        await t.topic()
+        await commit(t, 0x0102030405)
+        [(header, batch)] = stored_batches(t)
+    damaged = batch.replace(bytes([1, 2, 3, 4, 5]), bytes([1, 2, 3, 4, 6]))
+    assert damaged != batch
+    files.open(f"memory/{OFFSETS}-0/{header.base_offset:020d}.log").pwrite(damaged, 0)
+    async with under_test(files=files, metadata=metadata) as t:
+        await settle()
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)])
+        [group] = (await t.ask(request, 8)).groups
+        assert group.error_code == ErrorCode.NOT_COORDINATOR
+        assert not group.topics
+
+
 async def append_raw(t: UnderTest, batch: bytearray) -> None:
     topic = t.broker.topics.get(OFFSETS)
     assert topic is not None
