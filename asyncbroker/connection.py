@@ -45,7 +45,6 @@ TURN_BYTES_MAX: Final = 256 * 1024
 # A busy connection stops reading when this much of its next requests is there.
 AHEAD_BYTES_MAX: Final = 64 * 1024
 
-
 # The budget counts waiting requests from this size on.
 LARGE_REQUEST_BYTES: Final = 16 * 1024
 

@@ -61,7 +61,7 @@ class RequestContext:
     connection: ConnectionLife = NOWHERE
 
     def is_closing(self) -> bool:
-        """Whether an answer would still find its reader."""
+        """Whether an answer would find nobody to read it."""
         return self.connection.is_closing()
 
     def call_when_lost(self, callback: Callable[[], object]) -> None:

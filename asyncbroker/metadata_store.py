@@ -1,4 +1,4 @@
-"""What the broker knows besides its logs: topics, settings, blocks of producer ids, its own id.
+"""What the broker knows besides its logs: topics, settings, and two counters.
 
 `MetadataStore` is the seam. A store is loaded once, at start; from then on it is told changes, and
 `apply` returns when they are durable, all or none. The state in force is kept by whoever asked for
@@ -51,7 +51,7 @@ class StoredState:
     # Dynamic settings by resource: "" for all brokers, or the id of one.
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    # cluster.id, and counters: leader.epoch, broker.epoch, next.producer.id.
+    # The counters: leader.epoch and next.producer.id. (The cluster's id is in meta.properties.)
     values: dict[str, str] = field(default_factory=dict)
 
 

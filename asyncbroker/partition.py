@@ -112,7 +112,7 @@ class Partition:
     def append(
         self, batch: bytearray | memoryview, header: BatchHeader, *, is_client: bool = True
     ) -> Appended | asyncio.Future[Appended]:
-        """Appends one checked batch, which is stamped in place and must stay as it is until then.
+        """Appends one checked batch; it is stamped in place, and must not change meanwhile.
 
         Raises KafkaError, or returns a future that fails with one, when the batch is refused or the
         disk does not take it; then nothing of it is in the log.

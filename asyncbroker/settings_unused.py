@@ -1,8 +1,7 @@
 """Kafka's broker settings without an effect here, so that a real `server.properties` loads.
 
 How a row is read is told in `settings.py`. Names, types, ranges and defaults are those of Kafka
-4.3.
-The names that have to do with who a client is are in `settings_security.py`.
+4.3. The names that have to do with who a client is are in `settings_security.py`.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ its logs out of the way. A crash in between leaves directories without a topic o
 directories, which `reconcile.py` sorts out at the next start. Each change runs as a task of its own
 to its end, also when the client that asked for it is gone.
 
-A name is taken from the moment its creation begins until its deletion has moved the directories
-away: a second creation fails, and automatic creation joins the one under way. A topic that is
-created anew has another id, so nothing of the old one can come back under it.
+A name is taken from the moment its creation begins: a second creation fails, and automatic creation
+joins the one under way. One that comes while a deleted topic's directories are moved away waits for
+that. A topic that is created anew has another id, so nothing of the old one can come back under it.
 
 Not known here: requests and their versions, groups, what is in a log.
 """

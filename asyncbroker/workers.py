@@ -4,7 +4,7 @@ Disk reads, large appends, fsync, recovery and decompression run through `Worker
 comes back to the event loop as a future. Order between two jobs is the caller's business: a job may
 overtake another. `ThreadWorkers` is a small pool of its own kind instead of `ThreadPoolExecutor`:
 the way there and back costs about 60 us of CPU less, which a commit round pays each time.
-`InlineWorkers` runs each job before `run` returns, for memory-only brokers and for tests.
+`InlineWorkers` runs each job before `run` returns; it is for tests.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class BrokerProcess:
         self.bootstrap_servers = line[2]
 
     def kill(self) -> None:
-        """Ends the process as a power cut would end it."""
+        """`kill -9`: the process gets no chance to write or close anything."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()

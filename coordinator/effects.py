@@ -1,7 +1,7 @@
 """What the coordinator may ask of the world, and in which order the world has to do it.
 
 Every entry point of `GroupCoordinator` takes a request and the time, changes the state at once, and
-returns a list of effects. The driver (`asyncbroker/groups.py`) carries them out:
+returns a list of effects. The driver (`asyncbroker/group_shard.py`) carries them out:
 
 - `Append(records)`: write the records to the coordinator's partition of `__consumer_offsets`.
 - `Reply(token, response)`: the answer to the request that came with `token`. Each token gets

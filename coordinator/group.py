@@ -182,7 +182,7 @@ class Group:
             self.leader_id = next(iter(self.members), None)
 
     def rename_static_member(self, old_member_id: str, new_member_id: str) -> Member:
-        """Gives a static member the id of its new process; its place and its part stay."""
+        """Gives a static member the id of its new process; its part, and its lead, stay."""
         member = self.members.pop(old_member_id)
         assert member.group_instance_id is not None
         member.member_id = new_member_id

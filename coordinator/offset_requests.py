@@ -32,8 +32,8 @@ NO_OFFSET: Final = -1
 DEFAULT_RETENTION: Final = -1
 GROUP_ID_NOT_FOUND_FROM: Final = 9
 
-# What OffsetFetch answers for a partition that the group never committed (facts of many clients:
-# the entry has to be there, and its metadata must not be null).
+# What OffsetFetch answers for a partition that the group never committed. Many clients need the
+# entry to be there, and its metadata not to be null.
 NEVER_COMMITTED: Final = CommittedOffset(NO_OFFSET, -1, "", 0, None, 0)
 
 

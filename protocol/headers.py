@@ -11,7 +11,7 @@ the client cannot know yet which versions the broker speaks, so the broker may a
 one than was asked, and the client has to be able to read that (KIP-511).
 
 The functions are written out by hand, since every request pays for them; `RequestHeader` has a
-table all the same, which the trace uses and which the tests hold them equal to.
+table all the same, which the tests hold them equal to.
 """
 
 from __future__ import annotations

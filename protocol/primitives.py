@@ -4,9 +4,10 @@ A type that has a length is one class for both encodings: the construct that rea
 the difference. Classic lengths are int16 or int32 with -1 for null; compact ones (KIP-482) are
 unsigned varints of the length plus one, with 0 for null, which `CompactLength` hides.
 
-These classes are interpreted: they serve the trace, and they are the reference that the code made
-by `compiler.py` is held equal to. They favour plainness over speed, but they check as much: a
-length is compared with the bytes that are left before anything is read or allocated for it.
+These classes are interpreted: they show what the bytes mean (`parse` in `codec.py`), and they are
+the reference that the code made by `compiler.py` is held equal to. They favour plainness over
+speed, but they check as much: a length is compared with the bytes that are left before anything is
+read or allocated for it.
 
     string, bytes, records   length, then as many bytes (UTF-8 in a string)
     array                    length, then as many items

@@ -71,7 +71,7 @@ def check_timestamps(
 def is_roll_due(
     segment: Segment, header: BatchHeader, last_offset: int, config: LogConfig, now_ms: int
 ) -> bool:
-    """Whether a segment must end before this batch (facts 124)."""
+    """Whether a segment must end before this batch."""
     if segment.size == 0:
         return False
     age_ms = now_ms - segment.created_ms

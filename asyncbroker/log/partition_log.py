@@ -216,7 +216,7 @@ class PartitionLog:
     ) -> Appended:
         """Appends one batch, which was checked and is `header`'s, writing its offset into both.
 
-        Raises KafkaError for what the topic or the producer's history forbids (facts 30-36, 46-49);
+        Raises KafkaError for what the topic or the producer's history forbids;
         OSError when it could not be written, and then nothing was. `is_client` is false for the
         coordinators, whose batches carry no sequences and may be of any size: a refusal would reach
         all their groups, and not the one that has many members.

@@ -1,6 +1,6 @@
 """The main job; `scripts/demo` sets up what it needs and runs it. Read `FlightsDemo.run` first.
 
-Each check compares two things that were counted on different ways; the exit status is 1 when any of
+Each check compares two things that were counted in different ways; the exit status is 1 when any of
 them differs.
 """
 
