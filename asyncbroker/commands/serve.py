@@ -106,8 +106,8 @@ def with_listeners(
     if not listen:
         # Clients try the addresses of "localhost" in any order, so it listens on both; what it
         # tells them is the one that always works.
-        advertised_host, advertised_port = told[0] if told else ("127.0.0.1", None)
-        default = Listener("PLAINTEXT", "localhost", DEFAULT_PORT, advertised_host, advertised_port)
+        address = told[0] if told else ("127.0.0.1", None)
+        default = Listener("PLAINTEXT", "localhost", DEFAULT_PORT, *address)
         return dataclasses.replace(config, listeners=(default,))
     listeners = []
     for index, text in enumerate(listen):
