@@ -82,6 +82,9 @@ class Output:
     def send(self, parts: Sequence[Part]) -> Coroutine[Any, Any, None] | None:
         """Writes one response of parts. When not all of it can go at once, returns the rest of the
         work, which nothing else may be written before."""
+        if self._transport.is_closing():
+            # It takes no head any more, and the socket may still take what comes after one.
+            return None
         ready: list[Any] = []
         for index, part in enumerate(parts):
             if not _is_range(part):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from asyncbroker.output import PIECE_BYTES, SENDFILE_BYTES_MIN
+from asyncbroker.output import PIECE_BYTES, SENDFILE_BYTES_MIN, Output
 from asyncbroker.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -20,6 +22,7 @@ from asyncbroker.protocol.messages.fetch import (
 )
 from asyncbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from asyncbroker.tests.edge_harness import edge, on_both_loops, request_frame, stand_ins, until
+from asyncbroker.workers import InlineWorkers
 
 FILE_BYTES = 5 * 1024 * 1024
 
@@ -99,6 +102,21 @@ FETCH = request_frame("Fetch", 11, FetchRequest(max_wait_ms=1, min_bytes=1))
 async def records_of(peer: Any) -> list[bytes]:
     _, response = await peer.receive_response("Fetch", 11)
     return [bytes(partition.records) for partition in response.responses[0].partitions]
+
+
+@on_both_loops
+async def test_nothing_is_sent_of_a_response_whose_head_comes_too_late(file: FakeFile) -> None:
+    """The peer has closed its side in the iteration of the loop in which its fetch was ready."""
+    ours, peers = socket.socketpair()
+    ours.setblocking(False)
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_accepted_socket(asyncio.Protocol, ours)
+    output = Output(transport, InlineWorkers(), bytes_max=1 << 18, may_sendfile=True)
+    transport.close()
+    assert output.send([b"head", Range(file, 0, SENDFILE_BYTES_MIN)]) is None
+    peers.setblocking(False)
+    assert await loop.sock_recv(peers, 100) == b""
+    peers.close()
 
 
 @on_both_loops
