@@ -1,0 +1,59 @@
+"""What we answer about groups is what Apache Kafka answers (see `group_questions.py`)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from asyncbroker.context import RequestContext
+from asyncbroker.protocol.api import API_BY_NAME
+from asyncbroker.tests.data_path_harness import UnderTest, settle, under_test
+from asyncbroker.tests.group_questions import Peer, Questions
+
+GOLDEN = Path(__file__).parent / "golden" / "group_answers_kafka_4_3_1.tsv"
+
+
+class HandlerPeer:
+    """A connection without a socket: requests and responses still go through their codecs."""
+
+    def __init__(self, t: UnderTest) -> None:
+        self._t = t
+        self._context = RequestContext(client_id="app")
+        self._outcome: Any = None
+        self._codec: Any = None
+
+    async def send(self, request: Any, version: int) -> None:
+        api = API_BY_NAME[type(request).__name__.removesuffix("Request")]
+        codec = api.request_codec(version)
+        self._codec = api.response_codec(version)
+        decoded = codec.decode(codec.encode(request))
+        self._outcome = self._t.begin(decoded, version, self._context)
+
+    async def receive(self) -> Any:
+        if isinstance(self._outcome, asyncio.Future):
+            while not self._outcome.done():
+                await settle()
+                self._t.clock.advance(0)
+            self._outcome = self._outcome.result()
+        return self._codec.decode(self._codec.encode(self._outcome))
+
+    async def ask(self, request: Any, version: int) -> Any:
+        await self.send(request, version)
+        return await self.receive()
+
+
+async def test_we_answer_as_kafka_does() -> None:
+    expected = dict(line.split("\t") for line in GOLDEN.read_text().splitlines())
+    async with under_test(group_initial_rebalance_delay_ms="0") as t:
+
+        async def connect() -> Peer:
+            return HandlerPeer(t)
+
+        answers = await Questions(connect, settle).run()
+    different = {
+        question: (answers.get(question), expected.get(question))
+        for question in answers.keys() | expected.keys()
+        if answers.get(question) != expected.get(question)
+    }
+    assert not different
