@@ -18,6 +18,7 @@ from asyncbroker.coordinator.records import (
     OffsetCommitRecord,
     OffsetCommitValue,
     decode_record,
+    group_metadata_record,
     group_tombstone,
     offset_commit_record,
     offset_tombstone,
@@ -180,3 +181,47 @@ def test_leader_epochs_and_metadata_survive_the_log() -> None:
     (partition,) = effects[0].response.topics[0].partitions  # type: ignore[union-attr]
     assert (partition.committed_offset, partition.committed_leader_epoch) == (7, 2)
     assert partition.metadata == "hi"
+
+
+# Written by Apache Kafka 4.3.1 (its offsets have a topic id as a tagged field).
+KAFKA_OFFSET = (
+    bytes.fromhex("0001 0003 6f6e65 0002 6474 00000000"),
+    bytes.fromhex(
+        "0004 0000000000000005 ffffffff 01 000001a21fd37e5a"
+        "01 00 10 b15b84126b0c4f72a913842a28567703"
+    ),
+)
+KAFKA_GROUP = (
+    bytes.fromhex("0002 0002 7374"),
+    bytes.fromhex(
+        "0003 0008636f6e73756d6572 00000002 000572616e6765"
+        "002769612d64653433386338642d326230372d343036332d383163622d653033623032393361333739"
+        "000001a21fd3876c 00000002"
+        "002769612d64653433386338642d326230372d343036332d383163622d653033623032393361333739"
+        "00026961 0003617070 000a2f3132372e302e302e31 00007530 00002710"
+        "00000018 00030000000100026474ffffffff00000000ffffffffffff 00000002 5341"
+        "002769622d36336464313630632d333436652d343337332d626633652d363532616338633166383665"
+        "00026962 0003617070 000a2f3132372e302e302e31 00007530 00002710"
+        "00000018 00030000000100026474ffffffff00000000ffffffffffff 00000002 5342"
+    ),
+)
+
+
+def test_records_that_kafka_wrote_are_read() -> None:
+    coordinator = GroupCoordinator(GroupConfig())
+    coordinator.replay(*KAFKA_OFFSET)
+    coordinator.replay(*KAFKA_GROUP)
+    coordinator.finish_loading(Instant(0.0, 0))
+    assert coordinator.committed_topics() == {"dt"}
+    described = coordinator.describe("st")
+    assert (described.group_state, described.protocol_data) == ("Stable", "range")
+    assert [(m.group_instance_id, m.member_assignment) for m in described.members] == [
+        ("ia", b"SA"),
+        ("ib", b"SB"),
+    ]
+
+
+def test_a_group_is_written_as_kafka_writes_it() -> None:
+    coordinator = GroupCoordinator(GroupConfig())
+    coordinator.replay(*KAFKA_GROUP)
+    assert group_metadata_record(coordinator._groups["st"]) == KAFKA_GROUP
