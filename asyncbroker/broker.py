@@ -158,6 +158,7 @@ class Broker:
             self._logs.partitions(),
             new_id=lambda: new_topic_id(self._random_bytes),
             configs_of=lambda name: automatic_topic(name, self.config)[1],
+            partitions_max=self.config.max_partitions,
         )
         for note in plan.notes:
             logger.warning("%s", note)

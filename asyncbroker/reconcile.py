@@ -7,9 +7,9 @@ middle of a creation or a deletion, and when somebody has moved directories in o
 - a directory of a topic that was deleted: removed, as the deletion meant to
 - a directory of an unknown topic: adopted, since that is how data moves in from Kafka; it keeps
   the id in its `partition.metadata`
-- a directory whose name is a topic's and whose id is not, or that has lost its id and whose name
-  was that of a topic just deleted: a stray. It is renamed and kept, because nothing says that it
-  was ever meant to go
+- a directory whose name is a topic's and whose id is not, or the reverse; or that has lost its id
+  and whose name was that of a topic just deleted; or whose number no partition may have: a stray.
+  It is renamed and kept, because nothing says that it was ever meant to go
 
 Pure: takes what was found, and says what is to be done.
 """
@@ -48,9 +48,11 @@ def reconcile(
     *,
     new_id: Callable[[], bytes],
     configs_of: Callable[[str], dict[str, str]],
+    partitions_max: int,
 ) -> Plan:
     """The plan for a store and the directories of partitions that were found. `new_id` makes ids of
-    topics, `configs_of` has the settings of an adopted topic by its name."""
+    topics, `configs_of` has the settings of an adopted topic by its name. A directory numbered
+    `partitions_max` or higher (somebody's backup-20261128) would make a topic of too many."""
     plan = Plan(after_deletion=[ForgetTopic(topic_id) for topic_id in state.deleted_topics])
     ids_by_name = {topic.name: topic_id for topic_id, topic in state.topics.items()}
     deleted_names = {topic.name for topic in state.deleted_topics.values()}
@@ -61,6 +63,12 @@ def reconcile(
         owner = ids_by_name.get(partition.topic)
         if topic_id in state.deleted_topics:
             plan.to_delete.append(partition)
+        elif partition.partition >= partitions_max:
+            plan.strays.append(partition)
+            plan.notes.append(
+                f"directory {partition.topic}-{partition.partition} has the number of a partition "
+                "that no topic may have: it is renamed"
+            )
         elif owner is None and topic_id is None and partition.topic in deleted_names:
             # Its id is not synced when it is written, and a crash can have taken it.
             plan.strays.append(partition)
@@ -109,6 +117,13 @@ def _adopt(
         plan.notes.append(
             f"directories of an unknown topic {name} have different topic ids: they are renamed, "
             "and their records are not served"
+        )
+        return
+    if any(topic.topic_id in ids for topic in plan.topics):
+        plan.strays += partitions
+        plan.notes.append(
+            f"directories of an unknown topic {name} are copies of another topic's, with its id: "
+            "they are renamed, and their records are not served"
         )
         return
     topic_id = ids.pop() if ids else new_id()

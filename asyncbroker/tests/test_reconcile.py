@@ -31,7 +31,11 @@ def plan_for(state: StoredState, *found: tuple[str, int, str | None]) -> Plan:
         for topic, index, id_name in found
     ]
     return reconcile(
-        state, partitions, new_id=lambda: NEW_ID, configs_of=lambda name: CONFIGS.get(name, {})
+        state,
+        partitions,
+        new_id=lambda: NEW_ID,
+        configs_of=lambda name: CONFIGS.get(name, {}),
+        partitions_max=100,
     )
 
 
@@ -100,6 +104,26 @@ def test_unknown_directories_that_disagree_on_their_id_are_strays() -> None:
     plan = plan_for(state_of(), ("m", 0, "one"), ("m", 1, "two"))
     assert plan.topics == []
     assert len(plan.strays) == 2
+
+
+def test_a_copy_under_another_name_does_not_take_the_id_of_its_topic() -> None:
+    topic = stored("t", 1)
+    plan = plan_for(state_of(topic), ("t", 0, "t"), ("copy", 0, "t"), ("m", 0, "m"), ("n", 0, "m"))
+    assert [(kept.name, kept.topic_id) for kept in plan.topics] == [
+        ("t", id_of("t")),
+        ("m", id_of("m")),
+    ]
+    assert plan.strays == [
+        FoundPartition("copy", 0, id_of("t")),
+        FoundPartition("n", 0, id_of("m")),
+    ]
+
+
+def test_a_directory_that_only_looks_like_a_partition_makes_no_topic() -> None:
+    topic = stored("t", 1)
+    plan = plan_for(state_of(topic), ("t", 0, "t"), ("t", 100, "t"), ("backup", 20261128, None))
+    assert plan.topics == [topic]
+    assert [stray.partition for stray in plan.strays] == [100, 20261128]
 
 
 def test_directories_of_more_partitions_make_the_topic_grow() -> None:
