@@ -48,7 +48,7 @@ need_venv() {
   fi
   say "installing asyncbroker[$extra] into $VENV (a few minutes the first time)"
   "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade pip
-  "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[$extra]"
+  "$VENV/bin/python" -m pip install --quiet --quiet --disable-pip-version-check --editable ".[$extra]"
   # PySpark finds sources by their modules' files, of which an install in place leaves none to see.
   ln -sf "$ROOT/spark/pyspark_asyncbroker.py" \
     "$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/"
