@@ -65,7 +65,7 @@ class Topic:
         """Puts other settings in force."""
         self.config = config
         for partition in self.partitions:
-            partition.log.set_config(config.log)
+            partition.set_config(config.log)
 
     def stored(self, overrides: Mapping[str, str]) -> StoredTopic:
         """The topic as the metadata store keeps it, with these settings of its own."""
@@ -102,6 +102,8 @@ class Topics:
         self._names: dict[str, str] = {}
         self._creating: dict[str, asyncio.Task[Topic]] = {}
         self._removing: dict[str, asyncio.Task[None]] = {}
+        # Topics that are stored but could not be created, until the store has forgotten them too.
+        self._half_made: dict[str, StoredTopic] = {}
         # A storm of creations must leave threads for those who wait for their records.
         self._making_logs = asyncio.Semaphore(THREADS_MAKING_LOGS)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -179,6 +181,7 @@ class Topics:
     async def _create(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> Topic:
         if (removal := self._removing.get(name)) is not None:
             await asyncio.wait([removal])
+        await self._unmake(name)
         stored = StoredTopic(name, new_topic_id(self._random_bytes), partition_count, {**overrides})
         config = self.configs.of(stored.configs)
         await self._metadata.write(PutTopic(stored))
@@ -187,14 +190,23 @@ class Topics:
                 logs = await self._storage.workers.run(self._open_logs, stored, config)
         except (CorruptLog, OSError) as error:
             logger.error("creating the logs of topic %s failed: %s", name, error)
-            await self._metadata.write(DeleteTopic(stored.topic_id))
-            await self._remove_logs(stored)
+            self._half_made[name] = stored
+            await self._unmake(name)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"topic {name}: {error}") from error
         topic = self._assemble(stored, config, logs)
         self._add(topic)
         plural = "" if partition_count == 1 else "s"
         logger.info("created topic %s with %d partition%s", name, partition_count, plural)
         return topic
+
+    async def _unmake(self, name: str) -> None:
+        """Takes a topic back that could not be created. On a full disk this can fail as well; then
+        whoever creates the topic next does it first."""
+        half_made = self._half_made.get(name)
+        if half_made is not None:
+            await self._metadata.write(DeleteTopic(half_made.topic_id))
+            del self._half_made[name]
+            await self._remove_logs(half_made)
 
     # ---- opening
 

@@ -19,7 +19,7 @@ from asyncbroker.context import RequestContext
 from asyncbroker.handlers import HANDLERS
 from asyncbroker.log.checkpoints import CLEAN_SHUTDOWN
 from asyncbroker.log.files import Files, MemoryFiles
-from asyncbroker.metadata_store import MemoryMetadataStore
+from asyncbroker.metadata_store import MemoryMetadataStore, MetadataStore
 from asyncbroker.partition import Partition
 from asyncbroker.protocol.api import API_BY_NAME
 from asyncbroker.protocol.errors import ErrorCode
@@ -104,7 +104,7 @@ class UnderTest:
 async def under_test(
     *,
     files: Files | None = None,
-    metadata: MemoryMetadataStore | None = None,
+    metadata: MetadataStore | None = None,
     clock: ManualClock | None = None,
     workers: Workers | None = None,
     **settings: str,

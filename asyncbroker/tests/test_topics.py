@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,11 @@ from asyncbroker.log.files import MemoryFiles, RealFiles
 from asyncbroker.log.leader_epochs import EpochStart
 from asyncbroker.metadata_store import (
     FILE_NAME,
+    Change,
     DeleteTopic,
     MemoryMetadataStore,
     PutTopic,
+    SqliteMetadataStore,
     StoredTopic,
 )
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
@@ -207,6 +209,8 @@ async def test_a_damaged_partition_is_offline_and_the_others_are_served() -> Non
         assert ErrorCode((await test.fetch(topic="t", index=0)).error_code) is (
             ErrorCode.KAFKA_STORAGE_ERROR
         )
+        follower = await test.fetch(topic="t", index=0, last_fetched_epoch=0)
+        assert ErrorCode(follower.error_code) is ErrorCode.KAFKA_STORAGE_ERROR
         assert (await test.produce(batch_of(), topic="t", index=1)).error_code == 0
         topic = test.broker.topics.get("t")
         assert topic is not None
@@ -245,6 +249,39 @@ async def test_a_creation_that_the_disk_does_not_take_leaves_nothing() -> None:
         machine.files.on_call = None
         await test.topic("t", partitions=2)
         assert (await test.produce(batch_of(), topic="t", index=1)).error_code == 0
+
+
+async def test_a_creation_that_cannot_be_taken_back_either_is_taken_back_by_the_next(
+    tmp_path: Path,
+) -> None:
+    """On a disk that is full for the logs and for the store."""
+
+    class FullStore(SqliteMetadataStore):
+        is_full = False
+
+        def apply(self, changes: Sequence[Change]) -> None:
+            if self.is_full and isinstance(changes[0], DeleteTopic):
+                raise OSError(errno.ENOSPC, "No space left on device")
+            super().apply(changes)
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "make_directory":
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    files, store = MemoryFiles(), FullStore(tmp_path / FILE_NAME)
+    async with under_test(files=files, metadata=store) as test:
+        store.is_full = True
+        files.on_call = fail
+        for _ in range(2):
+            with pytest.raises(KafkaError):
+                await test.topic()
+        store.is_full = False
+        files.on_call = None
+        created = await test.topic()
+        assert (await test.produce(batch_of())).error_code == 0
+    async with under_test(files=files, metadata=store) as test:
+        assert [topic.topic_id for topic in test.broker.topics] == [created.topic_id]
+        assert offsets_of(await test.fetch(0)) == [0]
 
 
 async def test_a_creation_that_cannot_be_stored_leaves_nothing() -> None:
