@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from asyncbroker.log.config import LogConfig
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.records import (
     DECOMPRESSED_BYTES_MAX,
@@ -81,12 +82,14 @@ def conform(
 
 
 def timestamp_errors(
-    batch: bytearray | memoryview, header: BatchHeader, earliest_ms: int, latest_ms: int
+    batch: bytearray | memoryview, header: BatchHeader, config: LogConfig, now_ms: int
 ) -> list[tuple[int, str]]:
     """Which records lie outside the times that a topic accepts. Decodes, as `conform` does."""
+    earliest_ms = now_ms - config.message_timestamp_before_max_ms
+    latest_ms = now_ms + config.message_timestamp_after_max_ms
     return [
         (index, f"timestamp {record.timestamp} is outside {earliest_ms} to {latest_ms}")
-        for index, record in enumerate(_records(batch, header, DECOMPRESSED_BYTES_MAX))
+        for index, record in enumerate(_records(batch, header, config.decompressed_bytes_max))
         if not earliest_ms <= record.timestamp <= latest_ms
     ]
 

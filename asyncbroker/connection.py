@@ -124,7 +124,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._serve(frames)
         if self._reader.error is not None and not self._is_closing:
             self._refuse_frames()
-        elif self._counted_bytes or self._queue or self._reader.held_bytes:
+        elif self._counted_bytes or self._queue or self._waiting_bytes or self._reader.held_bytes:
             self._account()
 
     def eof_received(self) -> bool:

@@ -25,6 +25,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from asyncbroker.log.config import INT64_MAX, LogConfig
 from asyncbroker.log.errors import CorruptLog
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.storage import PASSING_ERRORS, Storage
@@ -50,6 +51,7 @@ class Partition:
         "_is_handing_over",
         "_is_writing_back",
         "_jobs",
+        "_next_config",
         "_queue",
         "_refusal",
         "_storage",
@@ -88,6 +90,8 @@ class Partition:
         # True while an append may not run on the loop: behind others, or behind the disk.
         self._is_handing_over = False
         self._is_draining_queue = False
+        # Settings that wait for the end of the appends that a thread is at.
+        self._next_config: LogConfig | None = None
         self._is_writing_back = False
         self._jobs = 0
         self._idle: asyncio.Future[None] | None = None
@@ -119,9 +123,14 @@ class Partition:
         """
         if self._refusal is not None or self._storage.error is not None:
             raise self._refused()
-        if self._is_handing_over or header.size > self._storage.inline_append_bytes_max:
-            return self._hand_over(batch, header, is_client)
         log = self.log
+        if (
+            self._is_handing_over
+            or header.size > self._storage.inline_append_bytes_max
+            # Only the records know the smallest timestamp: the log will decode them.
+            or log.config.message_timestamp_before_max_ms != INT64_MAX
+        ):
+            return self._hand_over(batch, header, is_client)
         try:
             appended = log.append(
                 batch,
@@ -199,6 +208,9 @@ class Partition:
     ) -> None:
         """Back on the loop: answers the appends of one drain, then takes what came meanwhile."""
         self._is_draining_queue = False
+        if self._next_config is not None:
+            self.log.set_config(self._next_config)
+            self._next_config = None
         if (bug := done.exception()) is not None:
             for item in queued:
                 item.fail(bug)
@@ -331,6 +343,13 @@ class Partition:
             self._refusal = error
         for waiter in tuple(self.waiters):
             waiter.wake()
+
+    def set_config(self, config: LogConfig) -> None:
+        """Puts other settings in force, from the next append on that has not begun yet."""
+        if self._is_draining_queue:
+            self._next_config = config
+        else:
+            self.log.set_config(config)
 
     def expire_producers(self) -> None:
         """Forgets silent producers; not now if a thread appends, another time will do."""

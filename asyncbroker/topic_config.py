@@ -117,6 +117,7 @@ def _log_config(values: Mapping[str, Any], config: BrokerConfig) -> LogConfig:
         message_timestamp_before_max_ms=values["message.timestamp.before.max.ms"],
         message_timestamp_after_max_ms=values["message.timestamp.after.max.ms"],
         producer_id_expiration_ms=config.producer_id_expiration_ms,
+        decompressed_bytes_max=config.batch_decompressed_max_bytes,
     )
 
 

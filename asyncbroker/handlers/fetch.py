@@ -202,6 +202,7 @@ class _Fetch:
         if not 0 <= wanted.partition < len(topic.partitions):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         partition = topic.partitions[wanted.partition]
+        partition.check_readable()
         partition.check_leader_epoch(wanted.current_leader_epoch)
         return partition
 

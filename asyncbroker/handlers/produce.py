@@ -212,14 +212,12 @@ async def _appended(broker: Broker, item: _Unfinished) -> Appended:
     except KafkaError as error:
         if error.code is not ErrorCode.INVALID_TIMESTAMP:
             raise
-        config = partition.log.config
-        now_ms = broker.clock.wall_ms()
         record_errors = await broker.workers.run(
             timestamp_errors,
             item.records,
             header,
-            now_ms - config.message_timestamp_before_max_ms,
-            now_ms + config.message_timestamp_after_max_ms,
+            partition.log.config,
+            broker.clock.wall_ms(),
         )
         raise InvalidRecords(error.code, str(error.message), record_errors) from error
 

@@ -50,8 +50,11 @@ def check_timestamps(
         if header.max_timestamp < header.base_timestamp:
             header.max_timestamp = stamp_max_timestamp(batch)
         limits_past = config.message_timestamp_before_max_ms != INT64_MAX
-        timestamps = (record.timestamp for record in records_of(batch, header))
-        smallest = min(timestamps, default=NO_TIMESTAMP) if limits_past else NO_TIMESTAMP
+        smallest = NO_TIMESTAMP
+        if limits_past:
+            limit = config.decompressed_bytes_max
+            records = records_of(batch, header, decompressed_bytes_max=limit)
+            smallest = min((record.timestamp for record in records), default=NO_TIMESTAMP)
     except CorruptBatch as damage:
         raise KafkaError(ErrorCode.INVALID_RECORD, str(damage)) from damage
     if header.max_timestamp > now_ms + config.message_timestamp_after_max_ms:

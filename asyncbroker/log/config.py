@@ -28,3 +28,5 @@ class LogConfig:
     message_timestamp_after_max_ms: int = 3_600_000
     # A broker's setting in Kafka, here because the log is where producers are remembered.
     producer_id_expiration_ms: int = 86_400_000
+    # asyncbroker.batch.decompressed.max.bytes, for the batches whose records have to be looked at.
+    decompressed_bytes_max: int = 128 << 20

@@ -11,6 +11,7 @@ from asyncbroker.batch_rules import (
     conform,
     timestamp_errors,
 )
+from asyncbroker.log.config import LogConfig
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.records import (
     BATCH_HEADER_BYTES,
@@ -107,5 +108,6 @@ def test_a_batch_that_expands_beyond_the_limit_is_refused() -> None:
 
 def test_records_out_of_the_accepted_times_are_named_by_their_index() -> None:
     batch = build_batch(records(5))
-    errors = timestamp_errors(batch, read_header(batch), 1_001, 1_003)
+    config = LogConfig(message_timestamp_before_max_ms=1, message_timestamp_after_max_ms=1)
+    errors = timestamp_errors(batch, read_header(batch), config, 1_002)
     assert [index for index, _ in errors] == [0, 4]

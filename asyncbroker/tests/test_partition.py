@@ -147,6 +147,26 @@ async def test_appends_keep_the_order_in_which_they_came(made: Fixture) -> None:
     assert isinstance(made.append(SMALL), Appended)
 
 
+async def test_a_topic_that_limits_the_past_decodes_batches_in_a_worker(made: Fixture) -> None:
+    made.partition.set_config(LogConfig(message_timestamp_before_max_ms=1000))
+    assert isinstance(made.append(SMALL), asyncio.Future)
+    await made.workers.step()
+    assert made.partition.high_watermark == 1
+
+
+async def test_settings_come_into_force_when_a_worker_is_done_with_the_log(made: Fixture) -> None:
+    appending = made.append(LARGE)
+    config = LogConfig(max_message_bytes=100)
+    made.partition.set_config(config)
+    assert made.partition.log.config is not config
+    await made.workers.step()
+    assert made.partition.log.config is config
+    assert isinstance(appending, asyncio.Future)
+    assert appending.result().base_offset == 0
+    with pytest.raises(KafkaError):
+        made.append(500)
+
+
 async def test_a_refused_batch_in_the_queue_stops_nobody_behind_it(made: Fixture) -> None:
     too_large = made.append(2_000_000)
     behind = made.append(SMALL)
