@@ -271,7 +271,7 @@ class GroupShard:
                 self._gathering.records.extend(effect.records)
                 self._start_writer()
             elif isinstance(effect, Note):
-                logger.info("group %s: %s", effect.group_id, effect.text)
+                logger.info("group %s: %s", _printable(effect.group_id), _printable(effect.text))
         self._arm()
 
     def _answer(self, reply: Reply) -> None:
@@ -375,6 +375,11 @@ class GroupShard:
 
     def _refused(self) -> KafkaError:
         return KafkaError(self._refusal)
+
+
+def _printable(text: str) -> str:
+    """What clients call themselves must not make lines of its own in the log."""
+    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
 
 
 def _token(reply: Reply) -> PendingReply:

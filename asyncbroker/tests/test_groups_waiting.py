@@ -122,3 +122,18 @@ async def test_200_members_become_one_group() -> None:
         assert [response.assignment.decode() for response in synced] == [
             response.member_id for response in joined
         ]
+
+
+async def test_a_client_cannot_write_lines_of_its_own_into_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with under_test() as t:
+        context = RequestContext(client_id="app\nERROR all is lost")
+        joining = t.begin(join_request(), OLD_JOIN, context)
+        await settle()
+        t.clock.advance(3)
+        await joining
+    messages = [record.getMessage() for record in caplog.records]
+    assert any("all is lost" in message for message in messages)
+    assert not any("\n" in message for message in messages)
