@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -31,11 +32,13 @@ CHECK_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class AcceptLimits:
-    """How many connections there may be: in all, of one address, and of some addresses."""
+    """How many connections there may be: in all, of one address, and of some addresses; and in all
+    as far as file descriptors go, of which logs need some as well."""
 
     connections_max: int
     per_host_max: int
     per_host_overrides: Mapping[str, int]
+    descriptors_max: int = sys.maxsize
 
 
 class Connections:
@@ -84,6 +87,8 @@ class Connections:
             return "the broker stops"
         if len(self._open) >= limits.connections_max:
             return f"max.connections={limits.connections_max} are open"
+        if len(self._open) >= limits.descriptors_max:
+            return f"{limits.descriptors_max} are open, and logs need the other file descriptors"
         per_host_max = limits.per_host_overrides.get(host, limits.per_host_max)
         if self._counts[host] >= per_host_max:
             return f"max.connections.per.ip={per_host_max} are open from there"

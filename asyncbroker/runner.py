@@ -12,6 +12,7 @@ import gc
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -31,6 +32,9 @@ from asyncbroker.workers import ThreadWorkers
 logger = logging.getLogger(__name__)
 
 EXIT_FAILED: Final = 1
+
+# Listeners, the event loop, the metadata store, small files that are being written.
+OTHER_DESCRIPTORS: Final = 32
 
 # Without a limit in the configuration.
 UNLIMITED_BYTES: Final = 1 << 62
@@ -114,6 +118,7 @@ def make_server(broker: Broker, *, metrics: Metrics | None = None) -> Server:
     metrics = metrics or Metrics()
     dispatcher = Dispatcher(broker, metrics, frame_bytes_max=config.socket_request_max_bytes)
     in_flight_max = config.queued_max_request_bytes
+    descriptors_max = _connection_descriptors_max(has_files=config.data_directory is not None)
 
     def accept_limits() -> AcceptLimits:
         # Asked for each connection: these can be altered while the broker runs.
@@ -122,6 +127,7 @@ def make_server(broker: Broker, *, metrics: Metrics | None = None) -> Server:
             current.max_connections,
             current.max_connections_per_ip,
             current.max_connections_per_ip_overrides,
+            descriptors_max,
         )
 
     connections = Connections(
@@ -151,6 +157,19 @@ def make_server(broker: Broker, *, metrics: Metrics | None = None) -> Server:
 def seconds(milliseconds: int) -> float:
     """Kafka's negative times have no end."""
     return milliseconds / 1000 if milliseconds >= 0 else float("inf")
+
+
+def _connection_descriptors_max(*, has_files: bool) -> int:
+    """Half of the file descriptors, as the other half is the logs', if they have files at all; less
+    a few for everything else."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return sys.maxsize
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return sys.maxsize
+    return max(1, (soft // 2 if has_files else soft) - OTHER_DESCRIPTORS)
 
 
 def _raise_descriptor_limit() -> None:

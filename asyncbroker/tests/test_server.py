@@ -138,6 +138,19 @@ async def test_more_than_max_connections_are_closed_without_reading(
 
 
 @on_both_loops
+async def test_connections_leave_file_descriptors_for_logs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Facts 4.3: a flood of idle connections must not keep segments from being opened."""
+    limits = AcceptLimits(1000, 1000, {}, descriptors_max=1)
+    async with edge(stand_ins(Heartbeat=answer), accept_limits=limits) as running:
+        await running.connect()
+        await until(lambda: len(running.connections) == 1)
+        assert await (await running.connect()).is_closed()
+    assert "1 are open, and logs need the other file descriptors" in caplog.text
+
+
+@on_both_loops
 async def test_an_address_may_have_its_own_limit() -> None:
     limits = AcceptLimits(1000, per_host_max=5, per_host_overrides={"127.0.0.1": 1})
     async with edge(stand_ins(Heartbeat=answer), accept_limits=limits) as running:
