@@ -239,6 +239,19 @@ def _describe_configs(
     )
 
 
+def _create_partitions(
+    messages: Any, version: int, request: Any, code: int, message: str | None
+) -> Any:
+    return messages.CreatePartitionsResponse(
+        results=[
+            messages.CreatePartitionsTopicResult(
+                name=topic.name, error_code=code, error_message=message
+            )
+            for topic in request.topics
+        ]
+    )
+
+
 def _delete_groups(
     messages: Any, version: int, request: Any, code: int, message: str | None
 ) -> Any:
@@ -279,6 +292,7 @@ _BY_ITEM: Final[dict[str, Callable[[Any, int, Any, int, str | None], Any]]] = {
     "DeleteTopics": _delete_topics,
     "OffsetForLeaderEpoch": _offset_for_leader_epoch,
     "DescribeConfigs": _describe_configs,
+    "CreatePartitions": _create_partitions,
     "DeleteGroups": _delete_groups,
     "IncrementalAlterConfigs": _incremental_alter_configs,
 }

@@ -1,10 +1,10 @@
-"""All topics: by name and by id, their creation, deletion and settings.
+"""All topics: by name and by id, their creation, growth, deletion and settings.
 
 What exists is decided by the metadata store. A topic is created by writing it there, then opening
 its logs, and only then showing it; it is deleted by marking it there, then hiding it, then moving
 its logs out of the way. A crash in between leaves directories without a topic or a topic without
 directories, which `reconcile.py` sorts out at the next start. Each change runs as a task of its own
-to its end, also when the client that asked for it is gone.
+to its end, also when the client that asked for it is gone; of one topic, one at a time.
 
 A name is taken from the moment its creation begins: a second creation fails, and automatic creation
 joins the one under way. One that comes while a deleted topic's directories are moved away waits for
@@ -16,6 +16,7 @@ Not known here: requests and their versions, groups, what is in a log.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -49,7 +50,15 @@ RESERVED_IDS: Final = frozenset({bytes(16), bytes(15) + b"\x01"})
 class Topic:
     """One topic. `partitions` is a list by index."""
 
-    __slots__ = ("config", "is_deleting", "is_internal", "name", "partitions", "topic_id")
+    __slots__ = (
+        "changing",
+        "config",
+        "is_deleting",
+        "is_internal",
+        "name",
+        "partitions",
+        "topic_id",
+    )
 
     def __init__(
         self, name: str, topic_id: bytes, partitions: list[Partition], config: TopicConfig
@@ -60,6 +69,15 @@ class Topic:
         self.config = config
         self.is_internal = name in INTERNAL_TOPICS
         self.is_deleting = False
+        # Held while the store is told about a change: it is told all there is about the topic.
+        self.changing = asyncio.Lock()
+
+    def check_not_deleting(self) -> None:
+        """Raises KafkaError for a topic on its way out."""
+        if self.is_deleting:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {self.name} is being deleted"
+            )
 
     def configure(self, config: TopicConfig) -> None:
         """Puts other settings in force."""
@@ -137,6 +155,9 @@ class Topics:
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
                 f"topic {name} differs only in . and _ from topic {other}",
             )
+        self._check_room(name, partition_count)
+
+    def _check_room(self, name: str, partition_count: int) -> None:
         if self.partition_count + partition_count > self._max_partitions:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
@@ -187,13 +208,13 @@ class Topics:
         await self._metadata.write(PutTopic(stored))
         try:
             async with self._making_logs:
-                logs = await self._storage.workers.run(self._open_logs, stored, config)
+                logs = await self._storage.workers.run(self._open_logs, stored, config, 0)
         except (CorruptLog, OSError) as error:
             logger.error("creating the logs of topic %s failed: %s", name, error)
             self._half_made[name] = stored
             await self._unmake(name)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"topic {name}: {error}") from error
-        topic = self._assemble(stored, config, logs)
+        topic = Topic(name, stored.topic_id, self._assemble(stored, logs, 0), config)
         self._add(topic)
         plural = "" if partition_count == 1 else "s"
         logger.info("created topic %s with %d partition%s", name, partition_count, plural)
@@ -206,7 +227,62 @@ class Topics:
         if half_made is not None:
             await self._metadata.write(DeleteTopic(half_made.topic_id))
             del self._half_made[name]
-            await self._remove_logs(half_made)
+            await self._remove_logs(half_made, 0)
+
+    # ---- growing
+
+    def check_growth(self, topic: Topic, partition_count: int) -> None:
+        """Raises KafkaError when the topic cannot have so many partitions, of which some are new:
+        there is no way to take partitions away."""
+        topic.check_not_deleting()
+        present = len(topic.partitions)
+        if partition_count <= present:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"topic {topic.name} has {present} partitions; {partition_count} would not be more",
+            )
+        self._check_room(topic.name, partition_count - present)
+
+    def add_partitions(self, topic: Topic, partition_count: int) -> asyncio.Future[None]:
+        """Gives the topic `partition_count` partitions in all; those it has stay what they are. The
+        future is done when the new ones are durable and in use, or fails with KafkaError."""
+        task = self._run(self._grow(topic, partition_count), f"grow topic {topic.name}")
+        return asyncio.shield(task)
+
+    async def _grow(self, topic: Topic, partition_count: int) -> None:
+        async with topic.changing:
+            self.check_growth(topic, partition_count)
+            present = len(topic.partitions)
+            self.partition_count += partition_count - present
+            try:
+                added = await self._make_partitions(topic, partition_count)
+            except KafkaError:
+                self.partition_count -= partition_count - present
+                raise
+            # Replaced, never changed: others may be going through it.
+            topic.partitions = [*topic.partitions, *added]
+            # The settings may be others than those that the new logs were opened with.
+            topic.configure(topic.config)
+        logger.info("topic %s has %d partitions now", topic.name, partition_count)
+
+    async def _make_partitions(self, topic: Topic, partition_count: int) -> list[Partition]:
+        """Stores the new number of partitions, then makes them; takes both back on failure."""
+        before, config = topic.stored(topic.config.overrides), topic.config
+        stored = dataclasses.replace(before, partition_count=partition_count)
+        await self._metadata.write(PutTopic(stored))
+        try:
+            async with self._making_logs:
+                logs = await self._storage.workers.run(
+                    self._open_logs, stored, config, before.partition_count
+                )
+        except (CorruptLog, OSError) as error:
+            logger.error("creating more logs of topic %s failed: %s", topic.name, error)
+            await self._remove_logs(stored, before.partition_count)
+            await self._metadata.write(PutTopic(before))
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"topic {topic.name}: {error}"
+            ) from error
+        return self._assemble(stored, logs, before.partition_count)
 
     # ---- opening
 
@@ -222,7 +298,8 @@ class Topics:
                 opened = await self._storage.workers.run(self._open_portion, portion)
                 for (stored, config), logs in zip(portion, opened, strict=True):
                     self.partition_count += stored.partition_count
-                    self._add(self._assemble(stored, config, logs))
+                    partitions = self._assemble(stored, logs, 0)
+                    self._add(Topic(stored.name, stored.topic_id, partitions, config))
 
         await asyncio.gather(*(open_portions() for _ in range(threads)))
 
@@ -247,9 +324,12 @@ class Topics:
             logger.error("%s-%d is offline: %s", stored.name, index, error)
             return DamagedLog(str(error))
 
-    def _open_logs(self, stored: StoredTopic, config: TopicConfig) -> list[PartitionLog]:
-        """In a worker thread: the logs of a new topic."""
-        return [self._open_log(stored, index, config) for index in range(stored.partition_count)]
+    def _open_logs(
+        self, stored: StoredTopic, config: TopicConfig, first: int
+    ) -> list[PartitionLog]:
+        """In a worker thread: the logs of new partitions, from the index `first` on."""
+        indexes = range(first, stored.partition_count)
+        return [self._open_log(stored, index, config) for index in indexes]
 
     def _open_log(self, stored: StoredTopic, index: int, config: TopicConfig) -> PartitionLog:
         return self._logs.open_partition(
@@ -262,13 +342,11 @@ class Topics:
         )
 
     def _assemble(
-        self,
-        stored: StoredTopic,
-        config: TopicConfig,
-        logs: Sequence[PartitionLog | DamagedLog],
-    ) -> Topic:
+        self, stored: StoredTopic, logs: Sequence[PartitionLog | DamagedLog], first: int
+    ) -> list[Partition]:
+        """The partitions of logs, whose indexes begin with `first`."""
         partitions = []
-        for index, log in enumerate(logs):
+        for index, log in enumerate(logs, first):
             partition = Partition(
                 stored.name,
                 index,
@@ -280,7 +358,7 @@ class Topics:
             if isinstance(log, DamagedLog):
                 partition.refuse(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, log.reason))
             partitions.append(partition)
-        return Topic(stored.name, stored.topic_id, partitions, config)
+        return partitions
 
     def highest_logged_epoch(self) -> int:
         """The latest leader epoch that any log has seen."""
@@ -316,10 +394,7 @@ class Topics:
         The future is done when the topic is gone for good and its name is free; the files are
         removed after that.
         """
-        if topic.is_deleting:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name} is being deleted"
-            )
+        topic.check_not_deleting()
         topic.is_deleting = True
         task = self._run(self._delete(topic), f"delete topic {topic.name}")
         self._removing[topic.name] = task
@@ -327,20 +402,24 @@ class Topics:
         return asyncio.shield(task)
 
     async def _delete(self, topic: Topic) -> None:
-        try:
-            await self._metadata.write(DeleteTopic(topic.topic_id), then=lambda: self._hide(topic))
-        except KafkaError:
-            topic.is_deleting = False
-            raise
+        async with topic.changing:
+            try:
+                await self._metadata.write(
+                    DeleteTopic(topic.topic_id), then=lambda: self._hide(topic)
+                )
+            except KafkaError:
+                topic.is_deleting = False
+                raise
         for partition in topic.partitions:
             await partition.drain()
-        await self._remove_logs(topic.stored({}))
+        await self._remove_logs(topic.stored({}), 0)
         self._free_name(topic.name)
         logger.info("deleted topic %s", topic.name)
 
-    async def _remove_logs(self, stored: StoredTopic) -> None:
-        """Frees the names of a topic's directories, and has them removed in the background."""
-        names = [(stored.name, index) for index in range(stored.partition_count)]
+    async def _remove_logs(self, stored: StoredTopic, first: int) -> None:
+        """Frees the names of a topic's directories, from the index `first` on, and has them
+        removed in the background."""
+        names = [(stored.name, index) for index in range(first, stored.partition_count)]
         try:
             moved = await self._storage.workers.run(self._logs.delete_partitions, names)
         except OSError as error:
@@ -378,16 +457,17 @@ class Topics:
         """Gives the topic these settings of its own, which have been checked, in place of those it
         has. Done when they are durable and in force; raises KafkaError for a topic on its way out.
         """
-        if topic.is_deleting:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name} is being deleted"
-            )
-        config = self.configs.of(overrides)
-        return asyncio.shield(
-            self._metadata.write(
+        topic.check_not_deleting()
+        task = self._run(self._set_overrides(topic, overrides), f"configure topic {topic.name}")
+        return asyncio.shield(task)
+
+    async def _set_overrides(self, topic: Topic, overrides: Mapping[str, str]) -> None:
+        async with topic.changing:
+            topic.check_not_deleting()
+            config = self.configs.of(overrides)
+            await self._metadata.write(
                 PutTopic(topic.stored(config.overrides)), then=lambda: topic.configure(config)
             )
-        )
 
     def set_configs(self, configs: TopicConfigs) -> None:
         """Applies other settings of the broker to all topics."""

@@ -77,6 +77,13 @@ def test_a_topic_is_created_listed_described_changed_and_deleted(run: Run, fresh
     assert described["configs"]["max.message.bytes"] == "2000"
     assert "retention.ms" not in described["configs"]
 
+    run("topics", "alter", topic, "--partitions", "4")
+    described = as_json(run("topics", "describe", topic, "--json"))[0]
+    ends = [(row["partition"], row["earliest"], row["latest"]) for row in described["partitions"]]
+    assert ends == [(0, 0, 0), (1, 0, 0), (2, 0, 2), (3, 0, 0)]
+    fewer = run("topics", "alter", topic, "--partitions", "2", status=1)
+    assert "INVALID_PARTITIONS" in fewer.stderr
+
     assert run("topics", "delete", topic).stdout == f"deleted {topic}\n"
     assert topic not in run("topics", "list").stdout
 

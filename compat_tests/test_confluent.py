@@ -7,8 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
 
 from compat_tests.conftest import BrokerProcess
 
@@ -205,6 +211,20 @@ def test_admin_lists_describes_and_deletes(
     (future,) = admin.delete_topics([topic]).values()
     future.result(10)
     assert topic not in admin.list_topics(timeout=10).topics
+
+
+def test_admin_adds_partitions(bootstrap_servers: str, fresh: Fresh, admin: AdminClient) -> None:
+    topic = fresh("grown")
+    create(admin, topic, 1)
+    produce(bootstrap_servers, topic, [{"value": b"x", "partition": 0}])
+    (future,) = admin.create_partitions([NewPartitions(topic, 3)]).values()
+    future.result(10)
+    assert sorted(admin.list_topics(topic, timeout=10).topics[topic].partitions) == [0, 1, 2]
+    assert produce(bootstrap_servers, topic, [{"value": b"y", "partition": 2}]) == [0]
+    (future,) = admin.create_partitions([NewPartitions(topic, 2)]).values()
+    with pytest.raises(KafkaException) as caught:
+        future.result(10)
+    assert caught.value.args[0].name() == "INVALID_PARTITIONS"
 
 
 def test_admin_sees_groups(bootstrap_servers: str, fresh: Fresh, admin: AdminClient) -> None:

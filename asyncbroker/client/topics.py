@@ -1,4 +1,4 @@
-"""Topics and their settings: create, delete, describe, change."""
+"""Topics and their settings: create, grow, delete, describe, change."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ from asyncbroker.client.cluster import Cluster
 from asyncbroker.client.connection import Connection, Deadline
 from asyncbroker.client.errors import BrokerError
 from asyncbroker.protocol.errors import ErrorCode
+from asyncbroker.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
 from asyncbroker.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -90,6 +95,21 @@ def create_topic(
     if not validate_only:
         cluster.retrying(lambda deadline: _await_leaders(cluster, name, deadline))
     return result
+
+
+def create_partitions(cluster: Cluster, name: str, count: int) -> None:
+    """Gives a topic `count` partitions in all, and waits until they have leaders. Raises
+    `BrokerError`."""
+
+    def create(deadline: Deadline) -> None:
+        connection = cluster.connection(cluster.controller(deadline), deadline)
+        topic = CreatePartitionsTopic(name, count, None)
+        request = CreatePartitionsRequest([topic], deadline.for_broker_ms)
+        row = connection.request(request, CreatePartitionsResponse, deadline).results[0]
+        _check(row.error_code, "CreatePartitions", f"topic {name!r}", connection, row.error_message)
+
+    cluster.retrying(create)
+    cluster.retrying(lambda deadline: _await_leaders(cluster, name, deadline))
 
 
 def delete_topic(cluster: Cluster, name: str) -> None:

@@ -15,6 +15,7 @@ from asyncbroker.client.topics import (
     ConfigOperation,
     ResourceType,
     alter_configs,
+    create_partitions,
     create_topic,
     delete_topic,
     describe_configs,
@@ -157,6 +158,9 @@ def delete(
 
 @topics.command()
 @click.argument("name", metavar="TOPIC")
+@click.option(
+    "-p", "--partitions", type=click.IntRange(min=1), help="How many it is to have; only more."
+)
 @click.option("-c", "--config", "configs", multiple=True, metavar="NAME=VALUE", help="Set it.")
 @click.option(
     "--delete-config", "deleted", multiple=True, metavar="NAME", help="Go back to the default."
@@ -166,10 +170,11 @@ def alter(
     bootstrap_servers: str,
     timeout_s: float,
     name: str,
+    partitions: int | None,
     configs: tuple[str, ...],
     deleted: tuple[str, ...],
 ) -> None:
-    """Change settings of a topic."""
+    """Change settings of a topic, or add partitions to it."""
     changes = [
         IncrementalAlterableConfig(setting, ConfigOperation.SET, value)
         for setting, value in assignments(configs, "--config").items()
@@ -177,10 +182,13 @@ def alter(
     changes += [
         IncrementalAlterableConfig(setting, ConfigOperation.DELETE, None) for setting in deleted
     ]
-    if not changes:
-        raise click.UsageError("nothing to change: give --config or --delete-config")
+    if not changes and partitions is None:
+        raise click.UsageError("nothing to change: give --partitions, --config or --delete-config")
     with connected(bootstrap_servers, timeout_s) as cluster:
-        alter_configs(cluster, ResourceType.TOPIC, name, changes)
+        if changes:
+            alter_configs(cluster, ResourceType.TOPIC, name, changes)
+        if partitions is not None:
+            create_partitions(cluster, name, partitions)
     click.echo(f"changed {name}")
 
 
