@@ -194,7 +194,10 @@ class Connection(asyncio.BufferedProtocol):
                 "closed %s: %s",
                 self,
                 reason,
-                extra={"fields": {"peer": str(self), "client_id": self.context.client_id}},
+                extra={
+                    "fields": {"peer": str(self), "client_id": self.context.client_id},
+                    "subject": reason.partition(":")[0],
+                },
             )
         self._is_closing = True
         self._queue.clear()

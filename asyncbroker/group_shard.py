@@ -271,7 +271,9 @@ class GroupShard:
                 self._gathering.records.extend(effect.records)
                 self._start_writer()
             elif isinstance(effect, Note):
-                logger.info("group %s: %s", _printable(effect.group_id), _printable(effect.text))
+                group_id = _printable(effect.group_id)
+                about = {"subject": group_id}
+                logger.info("group %s: %s", group_id, _printable(effect.text), extra=about)
         self._arm()
 
     def _answer(self, reply: Reply) -> None:

@@ -2,9 +2,11 @@
 
 The broker logs through the standard library's loggers. A peer's mistake is one WARNING line that
 says who and why; a traceback means a bug of ours. Facts that a machine may want apart from the text
-go in `extra={"fields": {...}}`. Lines of the same kind (same logger, same template) are let through
-at a limited rate, so that a flood from outside does not become a flood of lines: what was held back
-is counted and said once the flood is over or goes on into the next period.
+go in `extra={"fields": {...}}`. Lines of the same kind are let through at a limited rate, so that a
+flood from outside does not become a flood of lines: what was held back is counted and said once the
+flood is over or goes on into the next period. A kind is a logger, a template and, if given with
+`extra={"subject": ...}`, what the line is about, so that one group, or one reason to close, does
+not hide the others.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ else:
     StreamHandler = logging.StreamHandler
 
 LINES_PER_PERIOD_MAX: Final = 20
+# Subjects come from outside as well; beyond so many kinds in a period they no longer count.
+KINDS_PER_PERIOD_MAX: Final = 100
 PERIOD_SECONDS: Final = 10.0
 
 TEXT: Final = "text"
@@ -78,14 +82,16 @@ class FloodLimitingHandler(StreamHandler):
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
         self._period_ends = 0.0
-        self._counts: dict[tuple[str, str], int] = {}
+        self._counts: dict[tuple[str, str, str], int] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         """Writes the line, unless too many of its kind came in this period."""
         # The record's own time, so that a test can move it.
         if record.created >= self._period_ends:
             self._begin_period(record.created)
-        kind = (record.name, str(record.msg))
+        kind = (record.name, str(record.msg), str(getattr(record, "subject", "")))
+        if kind not in self._counts and len(self._counts) >= KINDS_PER_PERIOD_MAX:
+            kind = (record.name, str(record.msg), "")
         count = self._counts.get(kind, 0) + 1
         self._counts[kind] = count
         if count <= LINES_PER_PERIOD_MAX:
@@ -101,11 +107,13 @@ class FloodLimitingHandler(StreamHandler):
         self._period_ends = now + PERIOD_SECONDS
 
     def _report_held_back(self, now: float) -> None:
-        for (name, template), count in self._counts.items():
+        for (name, template, subject), count in self._counts.items():
             held_back = count - LINES_PER_PERIOD_MAX
             if held_back <= 0:
                 continue
             text = f"{held_back} more lines like this one were held back: {template}"
+            if subject:
+                text += f" ({subject})"
             summary = logging.LogRecord(name, logging.WARNING, "", 0, "%s", (text,), None)
             summary.created = now
             super().emit(summary)

@@ -73,6 +73,18 @@ def test_a_flood_of_one_kind_is_held_back_and_counted() -> None:
     assert lines[-1].endswith("closed 1000")
 
 
+def test_one_subject_does_not_hide_the_others_and_subjects_are_bounded() -> None:
+    logger, stream = configured(logs.TEXT)
+    for _ in range(100):
+        logger.info("group %s", "loud", extra={"subject": "loud"})
+    logger.info("group %s", "quiet", extra={"subject": "quiet"})
+    assert stream.getvalue().splitlines()[-1].endswith("group quiet")
+    for number in range(10_000):
+        logger.info("group %s", number, extra={"subject": str(number)})
+    lines = stream.getvalue().splitlines()
+    assert len(lines) <= (logs.KINDS_PER_PERIOD_MAX + 1) * logs.LINES_PER_PERIOD_MAX
+
+
 def test_what_was_held_back_is_told_at_the_end() -> None:
     logger, stream = configured(logs.TEXT)
     for number in range(logs.LINES_PER_PERIOD_MAX + 3):
