@@ -24,6 +24,7 @@ from asyncbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatR
 from asyncbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from asyncbroker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from asyncbroker.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from asyncbroker.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from asyncbroker.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchResponseGroup,
@@ -166,6 +167,17 @@ class Groups:
             request.group_id,
             lambda coordinator, token, now: coordinator.fetch_offsets(
                 request, token, now, require_stable=require_stable
+            ),
+        )
+
+    def delete_offsets(
+        self, request: OffsetDeleteRequest
+    ) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
+        """OffsetDelete; waits until the deletion is durable."""
+        return self._ask(
+            request.group_id,
+            lambda coordinator, token, now: coordinator.delete_offsets(
+                request, token, self._partition_exists, now
             ),
         )
 

@@ -15,6 +15,7 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.errors import RebalanceInProgressError
+from kafka.structs import OffsetAndMetadata
 
 from compat_tests.conftest import BrokerProcess
 
@@ -141,6 +142,17 @@ def test_group_shares_partitions_and_takes_over(
     offsets = admin.list_group_offsets([group])
     admin.close()
     assert sorted(offset.offset for offset in offsets[group].values()) == [10] * 4
+
+
+def test_admin_deletes_offsets_that_nobody_reads(bootstrap_servers: str, fresh: Fresh) -> None:
+    topic, group = fresh("forgotten-topic"), fresh("forgetting")
+    create(bootstrap_servers, topic, 2)
+    partitions = [TopicPartition(topic, index) for index in range(2)]
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap_servers)
+    admin.alter_group_offsets(group, {p: OffsetAndMetadata(0, "", -1) for p in partitions})
+    admin.delete_group_offsets(group, partitions[:1])
+    assert list(admin.list_group_offsets([group])[group]) == partitions[1:]
+    admin.close()
 
 
 def test_records_survive_a_restart(own_broker: BrokerProcess, fresh: Fresh) -> None:

@@ -21,7 +21,13 @@ from asyncbroker.coordinator.effects import Caller, Effect, Instant, Token
 from asyncbroker.coordinator.group import Group, GroupState
 from asyncbroker.coordinator.join import UNKNOWN_MEMBER_ID, join
 from asyncbroker.coordinator.member import Member
-from asyncbroker.coordinator.offset_requests import PartitionExists, check_commit, commit, fetch
+from asyncbroker.coordinator.offset_requests import (
+    PartitionExists,
+    check_commit,
+    commit,
+    delete,
+    fetch,
+)
 from asyncbroker.coordinator.offsets import Offsets
 from asyncbroker.coordinator.rebalance import (
     forget_token,
@@ -48,6 +54,7 @@ from asyncbroker.protocol.messages.join_group import JoinGroupRequest
 from asyncbroker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from asyncbroker.protocol.messages.list_groups import ListedGroup
 from asyncbroker.protocol.messages.offset_commit import OffsetCommitRequest
+from asyncbroker.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from asyncbroker.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
 )
@@ -167,6 +174,21 @@ class GroupCoordinator:
         """OffsetFetch of one group: replies with its `OffsetFetchResponseGroup`."""
         turn = self._turn(now)
         turn.reply(token, fetch(request, self._offsets, require_stable=require_stable))
+        return turn.effects
+
+    def delete_offsets(
+        self, request: OffsetDeleteRequest, token: Token, exists: PartitionExists, now: Instant
+    ) -> list[Effect]:
+        """OffsetDelete: answered when the deletion is durable."""
+        turn = self._turn(now)
+        group = self._groups.get(request.group_id)
+        if not request.group_id:
+            turn.reply(token, OffsetDeleteResponse(ErrorCode.INVALID_GROUP_ID))
+        elif group is None:
+            turn.reply(token, OffsetDeleteResponse(ErrorCode.GROUP_ID_NOT_FOUND))
+        else:
+            turn.reply(token, delete(group, request, exists, self._offsets, turn))
+            self._drop_if_never_stored(group)
         return turn.effects
 
     def committed_topics(self) -> set[str]:

@@ -1,4 +1,5 @@
-"""OffsetCommit and OffsetFetch: who may store offsets when, and what comes back."""
+"""OffsetCommit, OffsetFetch and OffsetDelete: who may store or delete offsets when, and what comes
+back."""
 
 from __future__ import annotations
 
@@ -6,9 +7,14 @@ from collections.abc import Callable
 from typing import Final
 
 from asyncbroker.coordinator.effects import Caller, Record
-from asyncbroker.coordinator.group import Group, GroupState
+from asyncbroker.coordinator.group import CONSUMER_PROTOCOL_TYPE, Group, GroupState
 from asyncbroker.coordinator.offsets import CommittedOffset, Offsets
-from asyncbroker.coordinator.records import NO_EXPIRY, OffsetCommitValue, offset_commit_record
+from asyncbroker.coordinator.records import (
+    NO_EXPIRY,
+    OffsetCommitValue,
+    offset_commit_record,
+    offset_tombstone,
+)
 from asyncbroker.coordinator.turn import Turn
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.messages.offset_commit import (
@@ -17,6 +23,12 @@ from asyncbroker.protocol.messages.offset_commit import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
+)
+from asyncbroker.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
 )
 from asyncbroker.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
@@ -116,6 +128,42 @@ def fetch(
                 partition = _fetched(index, committed, ErrorCode.NONE)
             partitions.append(partition)
         response.topics.append(OffsetFetchResponseTopics(topic.name, partitions))
+    return response
+
+
+def delete(
+    group: Group,
+    request: OffsetDeleteRequest,
+    exists: PartitionExists,
+    offsets: Offsets,
+    turn: Turn,
+) -> OffsetDeleteResponse:
+    """Deletes offsets of topics that no member reads; what was never committed is deleted already.
+
+    Only of consumer groups with members does anybody know what they read (KIP-496).
+    """
+    is_empty = group.state is GroupState.EMPTY
+    if not is_empty and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        return OffsetDeleteResponse(ErrorCode.NON_EMPTY_GROUP)
+    group_id = group.group_id
+    records: list[Record] = []
+    response = OffsetDeleteResponse()
+    for topic in request.topics:
+        is_read = not is_empty and group.is_subscribed_to(topic.name)
+        outcomes = []
+        for partition in topic.partitions:
+            index = partition.partition_index
+            error = ErrorCode.NONE
+            if not exists(topic.name, index):
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif is_read:
+                error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            elif offsets.has(group_id, topic.name, index):
+                offsets.remove(group_id, topic.name, index)
+                records.append(offset_tombstone(group_id, topic.name, index))
+            outcomes.append(OffsetDeleteResponsePartition(index, error))
+        response.topics.append(OffsetDeleteResponseTopic(topic.name, outcomes))
+    turn.append(records)
     return response
 
 

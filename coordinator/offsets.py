@@ -101,6 +101,12 @@ class Offsets:
             for groups in self._pending.values()
         )
 
+    def has(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether there is anything to forget about a partition, pending commits too."""
+        return self.get(group_id, topic, partition) is not None or self.is_pending(
+            group_id, topic, partition
+        )
+
     def has_pending(self, group_id: str) -> bool:
         """Whether any transaction that is not over has committed for this group."""
         return any(groups.get(group_id) for groups in self._pending.values())

@@ -13,6 +13,8 @@ BEGIN, END = "<!-- apis: begin, made by scripts/api_table.py -->\n", "<!-- apis:
 
 
 def text_of(versions: Versions) -> str:
+    if versions.first == versions.last:
+        return str(versions.first)
     return f"{versions.first} to {versions.last}"
 
 

@@ -66,6 +66,7 @@ HANDLERS: Final[dict[int, Handler]] = {
         _handler(37, "0-3"),
         _handler(42, "0-2"),
         _handler(44, "0-1"),
+        _handler(47, "0"),
         _handler(60, "0-1"),
     )
 }

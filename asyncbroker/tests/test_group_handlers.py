@@ -27,6 +27,11 @@ from asyncbroker.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from asyncbroker.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from asyncbroker.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -344,3 +349,28 @@ async def test_groups_are_deleted_in_every_version(version: int) -> None:
         deleted = await ask(t, request, version)
         assert [r.error_code for r in deleted.results] == [0, ErrorCode.GROUP_ID_NOT_FOUND]
         assert (await ask(t, ListGroupsRequest(), 5)).groups == []
+
+
+async def test_offsets_are_deleted_as_far_as_nobody_reads_them() -> None:
+    async with under_test() as t:
+        await t.topic()
+        joined = await started(t)
+        await ask(t, commit_request(joined, 0), 8)
+        partitions = [OffsetDeleteRequestPartition(0), OffsetDeleteRequestPartition(9)]
+        request = OffsetDeleteRequest("g", [OffsetDeleteRequestTopic("flights", partitions)])
+        (topic,) = (await ask(t, request, 0)).topics
+        # The metadata of this member says nothing that could be read: it may be reading all.
+        assert [p.error_code for p in topic.partitions] == [
+            ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+        await ask(t, LeaveGroupRequest("g", members=[MemberIdentity(joined.member_id)]), 3)
+        (topic,) = (await ask(t, request, 0)).topics
+        assert [p.error_code for p in topic.partitions] == [
+            0,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+        fetch = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)])
+        assert (await ask(t, fetch, 8)).groups[0].topics == []
+        request.group_id = "nobody"
+        assert (await ask(t, request, 0)).error_code == ErrorCode.GROUP_ID_NOT_FOUND

@@ -30,6 +30,11 @@ from asyncbroker.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from asyncbroker.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from asyncbroker.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -226,6 +231,17 @@ class Scenario:
             for partition in topic.partitions
         }
 
+    def delete_offsets(self, partitions: list[tuple[str, int]], group: str = "g") -> Token:
+        """OffsetDelete."""
+        token = self._token("delete_offsets", group)
+        topics = [
+            OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(index)])
+            for topic, index in partitions
+        ]
+        request = OffsetDeleteRequest(group, topics)
+        self._do(self.coordinator.delete_offsets(request, token, self.exists, self.now))
+        return token
+
     def delete(self, group: str = "g") -> ErrorCode:
         """DeleteGroups of one group, and what came back."""
         token = self._token("delete", group)
@@ -274,7 +290,7 @@ class Scenario:
         return ErrorCode(self.replies[token].error_code)
 
     def partition_errors(self, token: Token) -> dict[tuple[str, int], ErrorCode]:
-        """The outcomes of an OffsetCommit."""
+        """The outcomes of an OffsetCommit or an OffsetDelete."""
         return {
             (topic.name, partition.partition_index): ErrorCode(partition.error_code)
             for topic in self.replies[token].topics

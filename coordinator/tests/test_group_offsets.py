@@ -311,6 +311,77 @@ def test_offsets_of_a_deleted_topic_are_removed() -> None:
     assert s.coordinator.committed_topics() == {"u"}
 
 
+# ---- OffsetDelete
+
+
+def deleted(s: Scenario, *partitions: tuple[str, int]) -> dict[tuple[str, int], ErrorCode]:
+    token = s.delete_offsets(list(partitions))
+    assert s.replies[token].error_code == OK
+    return s.partition_errors(token)
+
+
+def refusal(s: Scenario, group: str = "g") -> ErrorCode:
+    token = s.delete_offsets([T0], group)
+    assert s.replies[token].topics == []
+    return ErrorCode(s.replies[token].error_code)
+
+
+def test_offsets_of_a_group_without_members_are_deleted_for_good() -> None:
+    s = stable_group("a")
+    s.commit("a", {T0: 1, T1: 2, U0: 3})
+    s.leave("a")
+    assert deleted(s, T0, U0) == {T0: OK, U0: OK}
+    assert s.offsets() == {T1: 2}
+    s.restart()
+    assert s.offsets() == {T1: 2}
+    assert s.state() == "Empty"
+
+
+def test_offsets_of_topics_that_members_read_are_not_deleted() -> None:
+    s = stable_group("a")
+    s.commit("a", {T0: 1, U0: 3})
+    assert deleted(s, T0, U0) == {T0: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, U0: OK}
+    assert s.offsets() == {T0: 1}
+
+
+def test_what_was_never_committed_is_deleted_already_but_a_missing_partition_is_an_error() -> None:
+    s = Scenario()
+    s.commit("s", {T0: 1})
+    records = len(s.log)
+    missing = ("t", 9)
+    assert deleted(s, T1, missing) == {T1: OK, missing: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert len(s.log) == records
+    assert deleted(s) == {}
+
+
+def test_a_standalone_group_is_gone_with_its_last_offset() -> None:
+    s = Scenario()
+    s.commit("s", {T0: 1, U0: 1})
+    assert deleted(s, T0, T0) == {T0: OK}
+    assert s.state() == "Empty"
+    deleted(s, U0)
+    assert s.coordinator.list_groups() == []
+
+
+def test_commits_of_a_transaction_that_is_not_over_are_deleted_too() -> None:
+    s = Scenario()
+    s.commit("s", {U0: 1})
+    transactional_commit(s, 5, 7)
+    assert deleted(s, T0) == {T0: OK}
+    s.coordinator.replay_marker(7, is_commit=True)
+    assert s.offsets() == {U0: 1}
+
+
+def test_offsets_are_deleted_of_groups_that_are_known_and_say_what_they_read() -> None:
+    assert refusal(Scenario(), "") is ErrorCode.INVALID_GROUP_ID
+    assert refusal(Scenario()) is ErrorCode.GROUP_ID_NOT_FOUND
+    s = stable_group("a", protocol_type="connect")
+    s.commit("a", {T0: 1})
+    assert refusal(s) is ErrorCode.NON_EMPTY_GROUP
+    s.leave("a")
+    assert deleted(s, T0) == {T0: OK}
+
+
 # ---- administration
 
 
