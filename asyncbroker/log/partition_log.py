@@ -473,16 +473,16 @@ class PartitionLog:
         self._durability.sync(self.end_offset, self._segments)
         self._segments[-1].finish()
         self._snapshots.add(self.producers)
-        self._persist()
+        self._persist(sync=True)
         self._write_epochs()
 
-    def _persist(self) -> None:
-        """Writes the indexes and the snapshots."""
+    def _persist(self, *, sync: bool = False) -> None:
+        """Writes the indexes and the snapshots, these durably with `sync`."""
         size = self.size
         segments = self._segments
         for segment in segments:
             segment.persist_indexes(sync=True)
-        self._snapshots.write(segment.base_offset for segment in segments)
+        self._snapshots.write((segment.base_offset for segment in segments), sync=sync)
         self._checkpointed_size = size
 
     def _write_epochs(self) -> None:

@@ -113,7 +113,7 @@ class Snapshot:
 class ProducerState:
     """The producers of one partition. Changed by whoever appends, one at a time."""
 
-    __slots__ = ("_open_transactions", "_producers", "end_offset")
+    __slots__ = ("_open_transactions", "_producers", "end_offset", "is_whole")
 
     def __init__(self, end_offset: int = 0) -> None:
         self._producers: dict[int, Producer] = {}
@@ -121,6 +121,8 @@ class ProducerState:
         self._open_transactions: dict[int, int] = {}
         # The state is that after all batches below this offset.
         self.end_offset = end_offset
+        # False: of each producer only the last batch is known.
+        self.is_whole = True
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -263,13 +265,16 @@ class ProducerState:
         """The state from a snapshot's files. Raises CorruptSnapshot if `kafka` is damaged; a
         sidecar that is damaged, or belongs to another snapshot, only costs the older batches."""
         producers = _decode_snapshot(kafka, now_ms)
+        is_whole = not producers
         if sidecar is not None:
             try:
                 producers = _decode_sidecar(sidecar, crc32c(kafka), now_ms)
+                is_whole = True
             except CorruptSnapshot as damage:
                 logger.warning("the sidecar of the snapshot at offset %d: %s", offset, damage)
         state = cls(offset)
         state._producers = producers
+        state.is_whole = is_whole
         state._open_transactions = dict(
             sorted(
                 (producer.transaction_start, producer_id)

@@ -148,7 +148,8 @@ class Recovery:
         for header, position, _ in active.walk(active.resume(), active.size):
             active.note(position, header.last_offset, header.max_timestamp)
             end_offset = header.next_offset
-        producers = snapshots.read(end_offset, self.now_ms)
+        beginning = segments[0].base_offset
+        producers = snapshots.read(end_offset, self.now_ms, beginning=beginning, is_clean=True)
         if producers.end_offset < end_offset:
             self._replay(producers, segments)
         return end_offset, producers
@@ -160,7 +161,8 @@ class Recovery:
         # Of the snapshots beyond the recovery point only that at the log's beginning is no claim
         # about what may be torn; what it tells of is deleted.
         beginning = segments[0].base_offset if segments else 0
-        producers = snapshots.read(max(self.recovery_point, beginning), self.now_ms)
+        promised = max(self.recovery_point, beginning)
+        producers = snapshots.read(promised, self.now_ms, beginning=beginning, is_clean=False)
         start = min(self.recovery_point, producers.end_offset)
         first = max(
             (at for at, held in enumerate(segments) if held.base_offset <= start), default=0

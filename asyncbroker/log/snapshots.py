@@ -1,8 +1,8 @@
 """The snapshot files of a partition's producers: which there are, which is good, which may go.
 
-What stands in them is in `producers.py`. They need no fsync, since each tells by its checksum
+What stands in them is in `producers.py`. Most need no fsync, since each tells by its checksum
 whether it is whole, and an older one with more of the log to replay does as well: until that part
-of the log is deleted.
+of the log is deleted. That of a clean stop does: nobody looks for an older one after it.
 """
 
 from __future__ import annotations
@@ -50,34 +50,58 @@ class SnapshotFiles:
         """Takes a snapshot, to be written later."""
         self._waiting.append(producers.snapshot())
 
-    def read(self, end_offset: int, now_ms: int) -> ProducerState:
+    def read(
+        self, end_offset: int, now_ms: int, *, beginning: int, is_clean: bool
+    ) -> ProducerState:
         """The state of the newest snapshot that is good and not beyond `end_offset`; without one
-        that of an empty log."""
+        that of an empty log.
+
+        A crash can take a snapshot's sidecar and leave the snapshot. Then an older one that has
+        its own is better, as long as the log, which begins at `beginning`, holds what followed; or
+        none at all, if it holds everything. Where nothing has a sidecar and the stop was clean,
+        Kafka wrote it.
+        """
+        newest: ProducerState | None = None
         for offset in reversed(self._offsets):
             if offset > end_offset:
                 continue
-            path = self._path(offset)
-            sidecar = path + SIDECAR_SUFFIX
             try:
-                return ProducerState.load(
-                    offset,
-                    self._files.read_whole(path + SNAPSHOT_SUFFIX),
-                    self._files.read_whole(sidecar) if self._files.exists(sidecar) else None,
-                    now_ms=now_ms,
-                )
+                state = self._load(offset, now_ms)
             except CorruptSnapshot as damage:
-                logger.warning("%s%s: %s; taking an older one", path, SNAPSHOT_SUFFIX, damage)
-        return ProducerState()
+                path = self._path(offset) + SNAPSHOT_SUFFIX
+                logger.warning("%s: %s; taking an older one", path, damage)
+                continue
+            if state.is_whole and (newest is None or offset >= beginning):
+                return state
+            if newest is None:
+                newest = state
+        is_kafkas = is_clean and not any(map(self._has_sidecar, self._offsets))
+        if newest is None or (beginning == 0 and not is_kafkas):
+            return ProducerState()
+        return newest
+
+    def _load(self, offset: int, now_ms: int) -> ProducerState:
+        path = self._path(offset)
+        kafka = self._files.read_whole(path + SNAPSHOT_SUFFIX)
+        sidecar = None
+        if self._has_sidecar(offset):
+            sidecar = self._files.read_whole(path + SIDECAR_SUFFIX)
+        return ProducerState.load(offset, kafka, sidecar, now_ms=now_ms)
+
+    def _has_sidecar(self, offset: int) -> bool:
+        return self._files.exists(self._path(offset) + SIDECAR_SUFFIX)
 
     def write(self, base_offsets: Iterable[int], *, sync: bool = False) -> None:
-        """Writes what waits, durably with `sync`; then removes what is not needed any more, given
-        where the segments begin."""
-        write = self._files.write_atomically if sync else self._files.write_whole
+        """Writes what waits, durably with `sync` if there are producers; then removes what is not
+        needed any more, given where the segments begin."""
         count = len(self._waiting)
         for snapshot in self._waiting[:count]:
             if snapshot.offset in self._offsets:
                 continue
             path = self._path(snapshot.offset)
+            write = self._files.write_whole
+            if sync and snapshot.producer_count:
+                write = self._files.write_atomically
             if snapshot.producer_count:
                 write(path + SIDECAR_SUFFIX, snapshot.sidecar)
             write(path + SNAPSHOT_SUFFIX, snapshot.kafka)

@@ -255,6 +255,44 @@ def test_a_snapshot_that_kafka_wrote_alone_is_used_with_its_last_batches() -> No
     append(log, from_producer(7))
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("stops", [1, 2])
+def test_a_sidecar_that_a_crash_has_taken_costs_replay_and_no_batch(
+    is_clean: bool, stops: int
+) -> None:
+    """The window of five batches survives, from an older snapshot or from the log itself."""
+    files = MemoryFiles()
+    log = open_log(files)
+    sequence = 0
+    for _ in range(stops):
+        for _ in range(6):
+            append(log, from_producer(sequence, b"value"))
+            sequence += 1
+        log = reopened(log, files)
+    newest = f"{DIRECTORY}/{sequence:020d}.producers"
+    assert files.exists(newest)
+    if is_clean and stops == 1:
+        files.write_whole(newest, b"")
+    else:
+        files.remove(newest)
+    log = open_log(files, is_clean=is_clean)
+    for retried in range(sequence - 5, sequence):
+        assert append(log, from_producer(retried, b"value")).is_duplicate
+    assert append(log, from_producer(sequence, b"value")).base_offset == sequence
+
+
+def test_the_snapshot_of_a_clean_stop_is_durable() -> None:
+    durable: list[str] = []
+    files = MemoryFiles(
+        lambda operation, path: durable.append(path) if operation == "write_atomically" else None
+    )
+    log = open_log(files)
+    append(log, from_producer(0, b"value"))
+    log.close()
+    for suffix in (".producers", ".snapshot"):
+        assert f"{DIRECTORY}/{1:020d}{suffix}" in durable
+
+
 def test_a_sidecar_of_another_snapshot_is_not_used() -> None:
     state = ProducerState()
     for sequence in range(3):
