@@ -42,6 +42,7 @@ PartitionExists = Callable[[str, int], bool]
 
 NO_OFFSET: Final = -1
 DEFAULT_RETENTION: Final = -1
+INT64_MAX: Final = 2**63 - 1
 GROUP_ID_NOT_FOUND_FROM: Final = 9
 
 # What OffsetFetch answers for a partition that the group never committed. Many clients need the
@@ -82,7 +83,8 @@ def commit(
     """Stores what can be stored; each partition has its own outcome."""
     expire_timestamp = NO_EXPIRY
     if request.retention_time_ms != DEFAULT_RETENTION:
-        expire_timestamp = turn.now.wall_ms + request.retention_time_ms
+        # Which may be "for ever"; the record that keeps it has 64 bits.
+        expire_timestamp = min(turn.now.wall_ms + request.retention_time_ms, INT64_MAX)
     metadata_size_max = turn.config.offset_metadata_size_max
     records: list[Record] = []
     response = OffsetCommitResponse()

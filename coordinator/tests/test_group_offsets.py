@@ -293,6 +293,16 @@ def test_a_retention_time_in_the_request_is_honoured(is_restarted: bool) -> None
     assert s.offsets() == {T1: 1}
 
 
+@pytest.mark.parametrize("retention_time_ms", [2**63 - 1, -(2**63)])
+def test_a_retention_time_beyond_all_time_can_be_recorded(retention_time_ms: int) -> None:
+    s = Scenario()
+    s.commit("s", {T0: 1}, retention_time_ms=retention_time_ms)
+    s.restart()
+    assert s.offsets() == {T0: 1}
+    s.wait(3601)
+    assert (s.offsets() == {T0: 1}) is (retention_time_ms > 0)
+
+
 def test_offsets_pending_in_a_transaction_do_not_expire() -> None:
     s = Scenario()
     transactional_commit(s, 5, producer_id=77)
