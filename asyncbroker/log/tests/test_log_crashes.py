@@ -1,0 +1,144 @@
+"""What was promised survives every crash: at any call, of the process or of the machine.
+
+Lives of a data directory with two partitions: appends, flushes, checkpoints and stops at random,
+each ended by a stop, by `kill -9` or by a loss of power, also while a log is being recovered. After
+each, what was durable must be there, nothing may be there that was never appended, and the last
+five batches of an idempotent producer must be known as duplicates.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from asyncbroker.log.log_directory import LogDirectory
+from asyncbroker.log.partition_log import PartitionLog
+from asyncbroker.log.tests.crash_files import CrashFiles, Died
+from asyncbroker.log.tests.log_harness import (
+    NOW_MS,
+    TOPIC_ID,
+    append,
+    batch,
+    from_producer,
+    read_all,
+    with_config,
+)
+
+LIVES = 6
+
+
+class Promised:
+    """What is known of one partition from outside."""
+
+    def __init__(self) -> None:
+        self.values: dict[int, bytes | None] = {}
+        self.durable_end_offset = 0
+        # First sequence, base offset and count of each batch of the producer.
+        self.batches: list[tuple[int, int, int]] = []
+
+    def append(self, log: PartitionLog, random: Random) -> None:
+        offset = log.end_offset
+        values = [
+            f"{offset + at} {random.random()} ".encode().ljust(random.choice([20, 90, 200]), b"x")
+            for at in range(random.randint(1, 3))
+        ]
+        if random.random() < 0.5:
+            sequence = sum(self.batches[-1][::2]) if self.batches else 0
+            appended = append(log, from_producer(sequence, *values))
+            self.batches.append((sequence, offset, len(values)))
+        else:
+            appended = append(log, batch(*values))
+        assert (appended.base_offset, appended.is_duplicate) == (offset, False)
+        self.values.update(enumerate(values, offset))
+
+    def check(self, log: PartitionLog) -> None:
+        found = dict(read_all(log))
+        assert log.durable_end_offset <= log.end_offset
+        assert all(self.values[offset] == value for offset, value in found.items())
+        lost = self.values.keys() - found.keys()
+        assert all(offset >= self.durable_end_offset for offset in lost)
+        self.values = found
+        self.batches = [known for known in self.batches if known[1] in found]
+        for sequence, offset, count in self.batches[-5:]:
+            repeated = append(log, from_producer(sequence, *[b"again"] * count))
+            assert (repeated.base_offset, repeated.is_duplicate) == (offset, True)
+
+
+class Machine:
+    """The disk, and what its user was promised."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.files = CrashFiles()
+        self.promised = [Promised(), Promised()]
+        self.config = with_config(segment_bytes=self.random.choice([1000, 2000, 5000]))
+        self.leader_epoch = 0
+
+    def live(self) -> None:
+        """One life of a broker: recovery, work, and the end."""
+        random = self.random
+        for _ in range(random.choice([0, 0, 1, 2])):
+            self.files.die_in = random.randrange(60)
+            try:
+                directory, _ = self.open()
+                directory.checkpoint()
+            except Died:
+                pass
+            self.end()
+        directory, logs = self.open()
+        for promised, log in zip(self.promised, logs, strict=True):
+            promised.check(log)
+        try:
+            self.files.die_in = random.choice([-1, random.randrange(400)])
+            for _ in range(random.randrange(60)):
+                self.work(directory, logs)
+            if random.random() < 0.4:
+                directory.close()
+                for promised, log in zip(self.promised, logs, strict=True):
+                    promised.durable_end_offset = log.end_offset
+        except Died:
+            pass
+        self.end()
+
+    def open(self) -> tuple[LogDirectory, list[PartitionLog]]:
+        directory = LogDirectory.open(self.files, "data", cluster_id="cluster")
+        self.leader_epoch += not directory.was_clean
+        logs = [
+            directory.open_partition(
+                "flights",
+                index,
+                topic_id=TOPIC_ID,
+                config=self.config,
+                leader_epoch=self.leader_epoch,
+                now_ms=NOW_MS,
+            )
+            for index in range(len(self.promised))
+        ]
+        return directory, logs
+
+    def work(self, directory: LogDirectory, logs: list[PartitionLog]) -> None:
+        index = self.random.randrange(len(logs))
+        log, promised = logs[index], self.promised[index]
+        chance = self.random.random()
+        if chance < 0.65:
+            promised.append(log, self.random)
+        elif chance < 0.85:
+            promised.durable_end_offset = log.flush()
+        elif chance < 0.95:
+            directory.checkpoint()
+        else:
+            log.start_writeback()
+
+    def end(self) -> None:
+        if self.random.random() < 0.3:
+            self.files = self.files.kill()
+        else:
+            self.files = self.files.crash(self.random)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_was_promised_survives_every_crash(seed: int) -> None:
+    machine = Machine(seed)
+    for _ in range(LIVES):
+        machine.live()
