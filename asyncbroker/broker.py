@@ -26,6 +26,7 @@ from asyncbroker.log.checkpoints import META_PROPERTIES, encode_uuid
 from asyncbroker.log.errors import DirectoryRefused
 from asyncbroker.log.files import MemoryFiles, RealFiles
 from asyncbroker.log.log_directory import LogDirectory
+from asyncbroker.log_starts import LogStarts
 from asyncbroker.metadata_store import (
     FILE_NAME,
     MemoryMetadataStore,
@@ -109,6 +110,7 @@ class Broker:
     # Set by `start`.
     cluster_id: str
     topics: Topics
+    log_starts: LogStarts
     producer_ids: ProducerIds
     _logs: LogDirectory
     _metadata: MetadataWriter
@@ -204,6 +206,7 @@ class Broker:
             random_bytes=self._random_bytes,
             on_deleted=self._on_topics_deleted,
         )
+        self.log_starts = LogStarts(self._logs, self.storage)
         self._housekeeping = Housekeeping(self.config, self.storage, self.topics, self._logs)
 
     async def _pass_leader_epochs(self) -> None:
@@ -291,6 +294,7 @@ class Broker:
             await self._stopping_groups
         await self._housekeeping.stop()
         await self.topics.finish()
+        await self.log_starts.finish()
         await self.commits.close()
         for topic in self.topics:
             for partition in topic.partitions:

@@ -206,6 +206,27 @@ def _delete_topics(
     )
 
 
+def _delete_records(
+    messages: Any, version: int, request: Any, code: int, message: str | None
+) -> Any:
+    return messages.DeleteRecordsResponse(
+        topics=[
+            messages.DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[
+                    messages.DeleteRecordsPartitionResult(
+                        partition_index=partition.partition_index,
+                        low_watermark=-1,
+                        error_code=code,
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
 def _offset_for_leader_epoch(
     messages: Any, version: int, request: Any, code: int, message: str | None
 ) -> Any:
@@ -290,6 +311,7 @@ _BY_ITEM: Final[dict[str, Callable[[Any, int, Any, int, str | None], Any]]] = {
     "DescribeGroups": _describe_groups,
     "CreateTopics": _create_topics,
     "DeleteTopics": _delete_topics,
+    "DeleteRecords": _delete_records,
     "OffsetForLeaderEpoch": _offset_for_leader_epoch,
     "DescribeConfigs": _describe_configs,
     "CreatePartitions": _create_partitions,

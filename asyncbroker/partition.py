@@ -45,13 +45,13 @@ class Partition:
     """One partition of a topic. All methods are for the event loop's thread."""
 
     __slots__ = (
+        "_between_appends",
         "_clock_wall_ms",
         "_idle",
         "_is_draining_queue",
         "_is_handing_over",
         "_is_writing_back",
         "_jobs",
-        "_next_config",
         "_queue",
         "_refusal",
         "_storage",
@@ -90,8 +90,8 @@ class Partition:
         # True while an append may not run on the loop: behind others, or behind the disk.
         self._is_handing_over = False
         self._is_draining_queue = False
-        # Settings that wait for the end of the appends that a thread is at.
-        self._next_config: LogConfig | None = None
+        # What waits for the end of the appends that a thread is at.
+        self._between_appends: list[Callable[[], object]] = []
         self._is_writing_back = False
         self._jobs = 0
         self._idle: asyncio.Future[None] | None = None
@@ -208,9 +208,9 @@ class Partition:
     ) -> None:
         """Back on the loop: answers the appends of one drain, then takes what came meanwhile."""
         self._is_draining_queue = False
-        if self._next_config is not None:
-            self.log.set_config(self._next_config)
-            self._next_config = None
+        changes, self._between_appends = self._between_appends, []
+        for change in changes:
+            change()
         if (bug := done.exception()) is not None:
             for item in queued:
                 item.fail(bug)
@@ -346,10 +346,15 @@ class Partition:
 
     def set_config(self, config: LogConfig) -> None:
         """Puts other settings in force, from the next append on that has not begun yet."""
+        self.between_appends(lambda: self.log.set_config(config))
+
+    def between_appends(self, change: Callable[[], object]) -> None:
+        """Calls `change`, which must not raise, while nothing is being appended: at once, or when a
+        thread is done with the appends that it has."""
         if self._is_draining_queue:
-            self._next_config = config
+            self._between_appends.append(change)
         else:
-            self.log.set_config(config)
+            change()
 
     def expire_producers(self) -> None:
         """Forgets silent producers; not now if a thread appends, another time will do."""

@@ -227,6 +227,19 @@ def test_admin_adds_partitions(bootstrap_servers: str, fresh: Fresh, admin: Admi
     assert caught.value.args[0].name() == "INVALID_PARTITIONS"
 
 
+def test_admin_deletes_records(bootstrap_servers: str, fresh: Fresh, admin: AdminClient) -> None:
+    topic = fresh("shortened")
+    create(admin, topic, 1)
+    produce(bootstrap_servers, topic, [{"value": b"%d" % index} for index in range(10)])
+    partition = TopicPartition(topic, 0, 4)
+    assert admin.delete_records([partition])[partition].result(10).low_watermark == 4
+    consumer = consumer_of(bootstrap_servers, fresh("reader"))
+    assert consumer.get_watermark_offsets(TopicPartition(topic, 0)) == (4, 10)
+    consumer.subscribe([topic])
+    assert [message.offset() for message in polled(consumer, 6)] == [4, 5, 6, 7, 8, 9]
+    consumer.close()
+
+
 def test_admin_sees_groups(bootstrap_servers: str, fresh: Fresh, admin: AdminClient) -> None:
     topic, group = fresh("seen-topic"), fresh("seen")
     create(admin, topic, 1)

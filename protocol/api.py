@@ -92,6 +92,7 @@ APIS: Final[tuple[Api, ...]] = (
     _api(18, "ApiVersions", "api_versions", "0-4", 3),
     _api(19, "CreateTopics", "create_topics", "0-7", 5),
     _api(20, "DeleteTopics", "delete_topics", "0-6", 4),
+    _api(21, "DeleteRecords", "delete_records", "0-2", 2),
     _api(22, "InitProducerId", "init_producer_id", "0-5", 2),
     _api(23, "OffsetForLeaderEpoch", "offset_for_leader_epoch", "2-4", 4),
     _api(32, "DescribeConfigs", "describe_configs", "0-4", 4),

@@ -60,6 +60,7 @@ HANDLERS: Final[dict[int, Handler]] = {
         _handler(18, "0-4"),
         _handler(19, "0-7"),
         _handler(20, "0-6"),
+        _handler(21, "0-2"),
         _handler(22, "0-5"),
         _handler(23, "2-4"),
         _handler(32, "0-4"),

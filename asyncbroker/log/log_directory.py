@@ -241,6 +241,14 @@ class LogDirectory:
 
     # ---- durability
 
+    def record_log_starts(self, partitions: Iterable[TopicPartition]) -> None:
+        """Records durably where partitions begin now: what was before must not come back."""
+        with self._mutex:
+            for key in partitions:
+                if key in self.logs:
+                    self._log_starts[key] = self.logs[key].log_start_offset
+            self._write_offsets()
+
     def checkpoint(self) -> None:
         """Records how far every partition is durable and where it begins. A partition whose disk
         fails stays at what was recorded of it; OSError if the records cannot be written."""

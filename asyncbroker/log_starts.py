@@ -1,0 +1,110 @@
+"""Moves the beginning of logs up: what lies before it is gone for good.
+
+First the log begins later, so that no reader is given what is on its way out. Then the new
+beginnings are recorded, those of all logs that were asked for together with one write, and then
+whoever asked is answered: not even a crash brings anything back. The files of whole segments go
+after that, as a bonus; a crash in between leaves some that are not part of the log any more.
+
+Each change comes to its end, also when the client that asked for it is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from asyncbroker.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from asyncbroker.log.log_directory import LogDirectory
+    from asyncbroker.log.segment import Segment
+    from asyncbroker.partition import Partition
+    from asyncbroker.storage import Storage
+
+logger = logging.getLogger(__name__)
+
+LogStart = int
+"""The first offset of a log."""
+
+
+class LogStarts:
+    """The one place where beginnings of logs are moved. For the event loop's thread."""
+
+    def __init__(self, logs: LogDirectory, storage: Storage) -> None:
+        self._logs = logs
+        self._storage = storage
+        self._tasks: set[asyncio.Task[list[LogStart | KafkaError]]] = set()
+
+    def advance(
+        self, moves: Sequence[tuple[Partition, int]]
+    ) -> asyncio.Future[list[LogStart | KafkaError]]:
+        """Lets each partition begin at the offset that is given with it, or later if it does
+        already. The future has the new beginnings once they are durable, or the error of each
+        partition whose records may still be there."""
+        task = asyncio.create_task(self._advance(moves), name="advance log starts")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return asyncio.shield(task)
+
+    async def finish(self) -> None:
+        """Waits for all changes under way."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _advance(self, moves: Sequence[tuple[Partition, int]]) -> list[LogStart | KafkaError]:
+        removed = [_move(partition, offset) for partition, offset in moves]
+        await asyncio.wait(removed)
+        try:
+            await self._storage.workers.run(
+                self._logs.record_log_starts,
+                [(partition.topic, partition.index) for partition, _ in moves],
+            )
+        except OSError as error:
+            logger.error("the beginnings of logs could not be recorded: %s", error)
+            failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        else:
+            failure = None
+        return [
+            _finish(partition, done, failure)
+            for (partition, _), done in zip(moves, removed, strict=True)
+        ]
+
+
+def _move(partition: Partition, offset: int) -> asyncio.Future[list[Segment]]:
+    """Lets the log begin at `offset`; gives the segments that are no part of it any more."""
+    moved: asyncio.Future[list[Segment]] = asyncio.get_running_loop().create_future()
+
+    def move() -> None:
+        try:
+            partition.check_readable()
+            moved.set_result(partition.log.advance_log_start(offset))
+        except KafkaError as error:
+            moved.set_exception(error)
+
+    partition.between_appends(move)
+    return moved
+
+
+def _finish(
+    partition: Partition, moved: asyncio.Future[list[Segment]], failure: KafkaError | None
+) -> LogStart | KafkaError:
+    """Begins to remove what is no part of the log; the outcome of the move."""
+    error = moved.exception()
+    if error is not None:
+        assert isinstance(error, KafkaError), error
+        return error
+    if segments := moved.result():
+        removal = partition.run(partition.log.delete_segments, segments)
+        removal.add_done_callback(functools.partial(_removed, partition))
+    return failure or partition.log_start_offset
+
+
+def _removed(partition: Partition, done: asyncio.Future[None]) -> None:
+    error = done.exception()
+    if isinstance(error, OSError):
+        logger.error("%s: segments could not be removed: %s", partition.name, error)
+    elif error is not None:
+        logger.error("removing segments of %s", partition.name, exc_info=error)
