@@ -70,10 +70,12 @@ class Broker:
         *,
         files: Files | None = None,
         metadata: MetadataStore | None = None,
+        is_volatile: bool | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         """Without `files`, those of the operating system if the configuration names a data
-        directory, otherwise files in memory; without `metadata`, a store of the same kind."""
+        directory, otherwise files in memory; without `metadata`, a store of the same kind.
+        `is_volatile`: nobody need wait for durability; without it, so are files made here."""
         loop = asyncio.get_running_loop()
         is_in_memory = config.data_directory is None
         self.config = config
@@ -85,7 +87,7 @@ class Broker:
             self.workers,
             inline_append_bytes_max=config.append_inline_max_bytes,
             writeback_bytes=config.writeback_bytes,
-            is_volatile=is_in_memory and files is None,
+            is_volatile=is_in_memory and files is None if is_volatile is None else is_volatile,
         )
         self.commits = Commits(self.storage)
         self.fetch_sessions = FetchSessions(

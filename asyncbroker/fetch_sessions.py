@@ -164,6 +164,10 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def get(self, session_id: int) -> FetchSession | None:
+        """The session of this id, for who wants to look at it."""
+        return self._sessions.get(session_id)
+
     def open(self, request: FetchRequest, version: int) -> FetchContext:
         """What `request` reads. Raises KafkaError when its session cannot go on."""
         uses_topic_ids = version >= TOPIC_IDS_VERSION

@@ -189,15 +189,19 @@ class Groups:
 
     def describe(self, group_id: str) -> DescribedGroup:
         """DescribeGroups of one group."""
-        if not self._shards:
-            return GroupCoordinator(self._config).describe(group_id)
-        return self._shard_of(group_id).look().describe(group_id)
+        return self.coordinator_of(group_id).describe(group_id)
 
     def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
         """ListGroups, over all shards."""
         return [
             group for shard in self._shards for group in shard.look().list_groups(states, types)
         ]
+
+    def coordinator_of(self, group_id: str) -> GroupCoordinator:
+        """The coordinator that has the group, for who wants to look at it."""
+        if not self._shards:
+            return GroupCoordinator(self._config)
+        return self._shard_of(group_id).look()
 
     # ---- helpers
 

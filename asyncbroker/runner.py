@@ -13,7 +13,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -23,6 +23,7 @@ from asyncbroker.config import BrokerConfig
 from asyncbroker.connections import AcceptLimits, Connections
 from asyncbroker.context import Address
 from asyncbroker.dispatch import Dispatcher
+from asyncbroker.handlers import HANDLERS, Handler
 from asyncbroker.log.errors import DirectoryRefused
 from asyncbroker.metrics import Metrics
 from asyncbroker.peer_watch import ConnectionLimits
@@ -93,11 +94,12 @@ async def _run(config: BrokerConfig, on_ready: Callable[[Address], None]) -> int
     if not stop_asked.done():
         on_ready(addresses[0])
     logger.info("stopping: %s", await stop_asked)
-    return await _stop(broker, server, config.stop_timeout_ms / 1000)
+    return await stop_in_order(broker, server, config.stop_timeout_ms / 1000)
 
 
-async def _stop(broker: Broker, server: Server, seconds_max: float) -> int:
-    """Half of the time is for peers that take their last answers slowly, the rest for the disk."""
+async def stop_in_order(broker: Broker, server: Server, seconds_max: float) -> int:
+    """Stops both; returns the exit status that is due. Half of the time is for peers that take
+    their last answers slowly, the rest for the disk."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds_max
     server.begin_stop()
@@ -112,11 +114,18 @@ async def _stop(broker: Broker, server: Server, seconds_max: float) -> int:
     return 0
 
 
-def make_server(broker: Broker, *, metrics: Metrics | None = None) -> Server:
+def make_server(
+    broker: Broker,
+    *,
+    metrics: Metrics | None = None,
+    handlers: Mapping[int, Handler] = HANDLERS,
+) -> Server:
     """The server in front of a broker, with the limits of its configuration."""
     config: BrokerConfig = broker.config
     metrics = metrics or Metrics()
-    dispatcher = Dispatcher(broker, metrics, frame_bytes_max=config.socket_request_max_bytes)
+    dispatcher = Dispatcher(
+        broker, metrics, frame_bytes_max=config.socket_request_max_bytes, handlers=handlers
+    )
     in_flight_max = config.queued_max_request_bytes
     descriptors_max = _connection_descriptors_max(has_files=config.data_directory is not None)
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from asyncbroker.coordinator.config import GroupConfig
 from asyncbroker.coordinator.deadlines import RETENTION, DeadlineKind, Deadlines
 from asyncbroker.coordinator.effects import Caller, Effect, Instant, Token
-from asyncbroker.coordinator.group import Group, GroupState
+from asyncbroker.coordinator.group import NO_GENERATION, Group, GroupState
 from asyncbroker.coordinator.join import UNKNOWN_MEMBER_ID, join
 from asyncbroker.coordinator.member import Member
 from asyncbroker.coordinator.offset_requests import (
@@ -28,7 +28,7 @@ from asyncbroker.coordinator.offset_requests import (
     delete,
     fetch,
 )
-from asyncbroker.coordinator.offsets import Offsets
+from asyncbroker.coordinator.offsets import GroupOffsets, Offsets
 from asyncbroker.coordinator.rebalance import (
     forget_token,
     join_failed,
@@ -219,6 +219,15 @@ class GroupCoordinator:
             protocol_data=protocol_name or "",
             members=[member.described_member(protocol_name) for member in group.members.values()],
         )
+
+    def generation_of(self, group_id: str) -> int:
+        """The generation of a group; -1 for an unknown one."""
+        group = self._groups.get(group_id)
+        return NO_GENERATION if group is None else group.generation_id
+
+    def offsets_of(self, group_id: str) -> GroupOffsets:
+        """What a group has committed, by topic and partition; to be read only."""
+        return self._offsets.of(group_id)
 
     def list_groups(
         self, states: Iterable[str] = (), types: Iterable[str] = ()

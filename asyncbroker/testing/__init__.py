@@ -1,0 +1,65 @@
+"""A broker inside a test: started in milliseconds, looked into, and made to fail on purpose.
+
+    async with Broker() as broker:            # on the loop that runs
+    with BrokerThread() as broker:            # in a thread of its own, for any test
+
+`embedding.py` and `thread.py` are these two, both around `node.py`. `hands.py` reads and writes
+topics and groups past the protocol; `faults.py` decides which request fails, and `watch.py`, the
+one seam between the dispatcher and the handlers, carries that out and notes each request in
+`requests.py`. `assertions.py` has the diffs, `plugin.py` pytest's fixtures.
+
+Importing this package imports none of it: pytest loads the plugin at each start, also where no
+test needs a broker.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from asyncbroker.protocol.errors import ErrorCode
+    from asyncbroker.testing.assertions import assert_committed, assert_records
+    from asyncbroker.testing.embedding import Broker
+    from asyncbroker.testing.faults import Fault, Faults
+    from asyncbroker.testing.hands import Group, Member, Record
+    from asyncbroker.testing.requests import Request
+    from asyncbroker.testing.thread import BrokerThread
+    from asyncbroker.testing.waiting import WaitTimedOut
+
+__all__ = [
+    "Broker",
+    "BrokerThread",
+    "ErrorCode",
+    "Fault",
+    "Faults",
+    "Group",
+    "Member",
+    "Record",
+    "Request",
+    "WaitTimedOut",
+    "assert_committed",
+    "assert_records",
+]
+
+_HOMES: Final = {
+    "Broker": "asyncbroker.testing.embedding",
+    "BrokerThread": "asyncbroker.testing.thread",
+    "ErrorCode": "asyncbroker.protocol.errors",
+    "Fault": "asyncbroker.testing.faults",
+    "Faults": "asyncbroker.testing.faults",
+    "Group": "asyncbroker.testing.hands",
+    "Member": "asyncbroker.testing.hands",
+    "Record": "asyncbroker.testing.hands",
+    "Request": "asyncbroker.testing.requests",
+    "WaitTimedOut": "asyncbroker.testing.waiting",
+    "assert_committed": "asyncbroker.testing.assertions",
+    "assert_records": "asyncbroker.testing.assertions",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home), name)

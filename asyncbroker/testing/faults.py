@@ -1,0 +1,206 @@
+"""Which requests fail, and how: rules that a test sets, and that each request is held against.
+
+    broker.faults.on(api="Produce", topic="t", nth=3).error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+`on` says which requests, and what follows the dot says what becomes of them. Rules are looked at in
+the order in which they were set: every delay that fits adds up, and of the rest the first one that
+fits wins. Rules may be set from any thread; requests are matched in the broker's. Nothing here does
+anything to a request: that is `watch.py`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from asyncbroker.protocol.errors import ErrorCode
+from asyncbroker.testing.requests import Request
+
+Predicate = Callable[[Request], bool]
+
+
+class FaultKind(Enum):
+    """What becomes of a request."""
+
+    DELAY = "delay"
+    ERROR = "error"
+    DROP_CONNECTION_BEFORE = "connection dropped before handling"
+    DROP_CONNECTION_AFTER = "connection dropped after handling"
+    DROP_RESPONSE = "response dropped"
+
+
+@dataclass(slots=True, eq=False)
+class Fault:
+    """One rule. `matched` requests fitted it, and `fired` of them had the fault."""
+
+    owner: Faults
+    kind: FaultKind
+    fits: Predicate
+    first: int
+    times: int | None
+    probability: float
+    chance: random.Random
+    error_code: ErrorCode = ErrorCode.NONE
+    delay_ms: float = 0.0
+    matched: int = 0
+    fired: int = 0
+
+    def __str__(self) -> str:
+        if self.kind is FaultKind.ERROR:
+            return f"error {self.error_code.name}"
+        if self.kind is FaultKind.DELAY:
+            return f"delay {self.delay_ms:g} ms"
+        return str(self.kind.value)
+
+    def fires_for(self, request: Request) -> bool:
+        """Whether this request gets the fault; counts it."""
+        if (self.times is not None and self.fired >= self.times) or not self.fits(request):
+            return False
+        self.matched += 1
+        if self.matched < self.first:
+            return False
+        if self.probability < 1.0 and self.chance.random() >= self.probability:
+            return False
+        self.fired += 1
+        return True
+
+    def remove(self) -> None:
+        """Takes the rule away."""
+        self.owner.remove(self)
+
+
+class FaultPoint:
+    """The requests that a rule is for; each method sets the rule and returns it."""
+
+    def __init__(self, make: Callable[..., Fault]) -> None:
+        self._make = make
+
+    def error(self, code: ErrorCode | int) -> Fault:
+        """They are not handled, and answered with this error."""
+        return self._make(FaultKind.ERROR, error_code=ErrorCode(code))
+
+    def delay(self, milliseconds: float) -> Fault:
+        """They are handled that much later. Those behind them on the connection wait, as ever."""
+        return self._make(FaultKind.DELAY, delay_ms=float(milliseconds))
+
+    def drop_connection(self, *, before: bool = True) -> Fault:
+        """Their connection is closed, before the request is handled, or after it (and without the
+        response, so that the client cannot know which)."""
+        is_before = FaultKind.DROP_CONNECTION_BEFORE
+        return self._make(is_before if before else FaultKind.DROP_CONNECTION_AFTER)
+
+    def drop_response(self) -> Fault:
+        """They are handled, and their response never comes; nor does anything else on that
+        connection, which stays open until the client gives up."""
+        return self._make(FaultKind.DROP_RESPONSE)
+
+
+class Faults:
+    """The rules of one broker."""
+
+    def __init__(self) -> None:
+        # Replaced as a whole, so that the broker's thread never sees it change.
+        self._rules: tuple[Fault, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self._rules)
+
+    def on(
+        self,
+        *,
+        api: str | Iterable[str] | None = None,
+        topic: str | None = None,
+        group: str | None = None,
+        client_id: str | None = None,
+        nth: int = 1,
+        times: int | None = None,
+        probability: float = 1.0,
+        seed: int = 0,
+        when: Predicate | None = None,
+    ) -> FaultPoint:
+        """The requests that fit everything given.
+
+        `nth`: from the n-th of them on (then `times` is 1 unless it is said); `times`: so often,
+        and never again; `probability`: of those, this part, by a generator that `seed` starts.
+        `when` is called with the `Request` in the broker's thread. Raises ValueError for an API
+        that Kafka does not have.
+        """
+        if nth < 1 or not 0.0 <= probability <= 1.0:
+            raise ValueError(f"nth={nth} counts from 1, probability={probability} is 0 to 1")
+        apis = None if api is None else frozenset([api] if isinstance(api, str) else api)
+        _check_names(apis or frozenset())
+
+        def fits(request: Request) -> bool:
+            return (
+                (apis is None or request.api in apis)
+                and (topic is None or topic in request.topics)
+                and (group is None or group in request.groups)
+                and (client_id is None or request.client_id == client_id)
+                and (when is None or when(request))
+            )
+
+        def make(
+            kind: FaultKind, *, error_code: ErrorCode = ErrorCode.NONE, delay_ms: float = 0.0
+        ) -> Fault:
+            return self._add(
+                Fault(
+                    self,
+                    kind,
+                    fits,
+                    first=nth,
+                    times=1 if times is None and nth > 1 else times,
+                    probability=probability,
+                    # Chance that can be repeated is what is wanted here.
+                    chance=random.Random(seed),
+                    error_code=error_code,
+                    delay_ms=delay_ms,
+                )
+            )
+
+        return FaultPoint(make)
+
+    def remove(self, fault: Fault) -> None:
+        """Takes one rule away; harmless when it is gone."""
+        self._rules = tuple(rule for rule in self._rules if rule is not fault)
+
+    def clear(self) -> None:
+        """Takes all rules away. What is delayed or dropped already stays so."""
+        self._rules = ()
+
+    def of(self, request: Request) -> tuple[Fault, ...]:
+        """What this request gets: delays, and at most one other fault."""
+        fired: list[Fault] = []
+        is_decided = False
+        for rule in self._rules:
+            if rule.kind is FaultKind.DELAY:
+                if rule.fires_for(request):
+                    fired.append(rule)
+            elif not is_decided and rule.fires_for(request):
+                fired.append(rule)
+                is_decided = True
+        return tuple(fired)
+
+    def _add(self, fault: Fault) -> Fault:
+        self._rules = (*self._rules, fault)
+        return fault
+
+
+def _check_names(apis: frozenset[str]) -> None:
+    from asyncbroker.protocol.api import API_BY_NAME
+    from asyncbroker.settings import nearest
+
+    for name in sorted(apis):
+        if name not in API_BY_NAME:
+            raise ValueError(f"Kafka has no API {name}{nearest(name, API_BY_NAME)}")
+
+
+SESSION_ERRORS: Final = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)

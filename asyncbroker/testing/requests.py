@@ -1,0 +1,219 @@
+"""The last requests of a broker in a test: what each was about, and what came of it.
+
+A request is noted when it is handled, with the names that people look for: API, client, topics and
+groups, errors, time taken, faults. How the requests of each API name these is found by field names,
+which are Kafka's; so nothing here lists the APIs. The requests themselves are not kept: they hold
+on to the bytes that came from the socket.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+from asyncbroker.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from asyncbroker.broker import Broker
+    from asyncbroker.context import RequestContext
+
+REQUESTS_KEPT: Final = 1000
+
+NO_PARTITION: Final = -1
+PARTITIONS_SHOWN_MAX: Final = 6
+
+_TOPICS: Final = ("topics", "topic_data", "topic_names")
+_TOPIC_NAME: Final = ("name", "topic")
+_PARTITIONS: Final = ("partitions", "partition_data", "partition_indexes")
+_PARTITION_INDEX: Final = ("index", "partition", "partition_index")
+_GROUPS: Final = ("groups", "groups_names", "coordinator_keys")
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(slots=True)
+class Request:
+    """One request. `message` is the decoded request while a fault may look at it, None later.
+    `milliseconds` is None as long as there is no answer; a partition of -1 is the whole topic."""
+
+    at: float
+    api: str
+    version: int
+    client_id: str
+    partitions: tuple[TopicPartition, ...]
+    groups: tuple[str, ...]
+    message: Any = None
+    errors: tuple[str, ...] = ()
+    milliseconds: float | None = None
+    faults: list[str] = field(default_factory=list)
+    _began: float = field(default_factory=time.perf_counter)
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The names of the topics that the request is about."""
+        return frozenset(topic for topic, _ in self.partitions)
+
+    def answered(self, response: Any) -> None:
+        """It has a response, or needs none."""
+        self.errors = tuple(dict.fromkeys(_errors_in(response)))
+        self._end()
+
+    def failed(self, error: BaseException) -> None:
+        """The handler has raised this."""
+        name = error.code.name if isinstance(error, KafkaError) else type(error).__name__
+        self.errors = (name,)
+        self._end()
+
+    def _end(self) -> None:
+        self.milliseconds = (time.perf_counter() - self._began) * 1000
+        self.message = None
+
+    def subject(self) -> str:
+        """API, client, and what it is about."""
+        names = [f"{topic}-{index}" if index >= 0 else topic for topic, index in self.partitions]
+        if len(names) > PARTITIONS_SHOWN_MAX:
+            more = len(names) - PARTITIONS_SHOWN_MAX
+            names = [*names[:PARTITIONS_SHOWN_MAX], f"and {more} more"]
+        parts = [f"{self.api} v{self.version}", self.client_id or "(no client id)", *self.groups]
+        return "  ".join([*parts, ", ".join(names)] if names else parts)
+
+    def outcome(self) -> str:
+        """What came of it, without the time."""
+        parts = [", ".join(self.errors)] if self.errors else []
+        parts += [f"[fault: {fault}]" for fault in self.faults]
+        if self.milliseconds is None:
+            parts.append("not answered")
+        return " ".join(parts)
+
+    def __str__(self) -> str:
+        clock = time.strftime("%H:%M:%S", time.localtime(self.at))
+        taken = "" if self.milliseconds is None else f"  {self.milliseconds:.1f} ms"
+        outcome = self.outcome()
+        arrow = f"  -> {outcome}" if outcome else ""
+        return f"{clock}.{int(self.at * 1000) % 1000:03}  {self.subject()}{taken}{arrow}"
+
+
+class Requests:
+    """The last requests, oldest first. May be read from any thread."""
+
+    def __init__(self, kept: int = REQUESTS_KEPT) -> None:
+        self._ring: deque[Request] = deque(maxlen=kept)
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self._ring.copy())
+
+    def __len__(self) -> int:
+        return len(self._ring)
+
+    def of(self, api: str | None = None, topic: str | None = None) -> list[Request]:
+        """Those of one API, about one topic."""
+        return [
+            request
+            for request in self
+            if (api is None or request.api == api) and (topic is None or topic in request.topics)
+        ]
+
+    def clear(self) -> None:
+        """Forgets them."""
+        self._ring.clear()
+
+    def begin(self, api: str, broker: Broker, context: RequestContext, message: Any) -> Request:
+        """Notes a request that is about to be handled."""
+        request = Request(
+            at=time.time(),
+            api=api,
+            version=context.api_version,
+            client_id=context.client_id,
+            partitions=tuple(_partitions_of(api, broker, message)),
+            groups=tuple(_groups_of(message)),
+            message=message,
+        )
+        self._ring.append(request)
+        return request
+
+    def describe(self, *, since: float = 0.0, lines_max: int = 40) -> str:
+        """The last of them as text, a line each; equal ones that follow each other share one."""
+        lines = []
+        recent = (request for request in self if request.at >= since)
+        for _, equal in groupby(recent, lambda request: (request.subject(), request.outcome())):
+            run = list(equal)
+            lines.append(f"{run[-1]}  ({len(run)} times)" if len(run) > 1 else str(run[0]))
+        if len(lines) > lines_max:
+            lines = [f"... {len(lines) - lines_max} lines before these", *lines[-lines_max:]]
+        return "\n".join(lines)
+
+
+def _first_of(item: Any, names: Iterable[str]) -> Any:
+    """The first of these attributes that there is; None without one."""
+    return next((getattr(item, name) for name in names if hasattr(item, name)), None)
+
+
+def _partitions_of(api: str, broker: Broker, message: Any) -> Iterator[TopicPartition]:
+    """The partitions that a request names; those of its session if that is how a fetch asks."""
+    holders = [message, *(group for group in getattr(message, "groups", ()) if is_dataclass(group))]
+    for holder in holders:
+        for name in _TOPICS:
+            for topic in getattr(holder, name, None) or ():
+                yield from _partitions_of_topic(broker, topic)
+    session = broker.fetch_sessions.get(message.session_id) if api == "Fetch" else None
+    if session is not None and message.session_epoch > 0:
+        for fetched in session.partitions.values():
+            yield _topic_name(broker, fetched), fetched.wanted.partition
+
+
+def _partitions_of_topic(broker: Broker, topic: Any) -> Iterator[TopicPartition]:
+    if isinstance(topic, str):
+        yield topic, NO_PARTITION
+        return
+    partitions = _first_of(topic, _PARTITIONS)
+    name = _topic_name(broker, topic)
+    if not isinstance(partitions, (list, tuple)):
+        yield name, NO_PARTITION
+        return
+    for partition in partitions:
+        index = partition if isinstance(partition, int) else _first_of(partition, _PARTITION_INDEX)
+        yield name, NO_PARTITION if index is None else index
+
+
+def _topic_name(broker: Broker, topic: Any) -> str:
+    """By name, or by the id that newer versions have in its place."""
+    name = _first_of(topic, _TOPIC_NAME)
+    if name:
+        return str(name)
+    found = broker.topics.by_id(getattr(topic, "topic_id", b""))
+    return "(unknown topic)" if found is None else found.name
+
+
+def _groups_of(message: Any) -> Iterator[str]:
+    for name in ("group_id", "key"):
+        if isinstance(group_id := getattr(message, name, None), str) and group_id:
+            yield group_id
+    for name in _GROUPS:
+        for group in getattr(message, name, None) or ():
+            yield group if isinstance(group, str) else group.group_id
+
+
+def _errors_in(response: Any) -> Iterator[str]:
+    """The names of all errors in a response, however deep."""
+    if not is_dataclass(response):
+        return
+    for item in fields(response):
+        value = getattr(response, item.name, None)
+        if item.name == "error_code":
+            if value:
+                yield error_name(value)
+        elif isinstance(value, list):
+            for inner in value:
+                yield from _errors_in(inner)
+
+
+def error_name(code: int) -> str:
+    """An error's name in Kafka; the number of one that we do not know."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"

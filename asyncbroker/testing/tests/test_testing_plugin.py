@@ -1,0 +1,204 @@
+"""The pytest plugin, in runs of pytest of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+PLUGIN = "asyncbroker.testing.plugin"
+
+
+def run_pytest(directory: Path, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (directory / "test_it.py").write_text(textwrap.dedent(text))
+    ini = directory / "pytest.ini"
+    if not ini.exists():
+        ini.write_text(
+            "[pytest]\nfilterwarnings = error\nasyncio_default_fixture_loop_scope = function\n"
+        )
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={key: value for key, value in os.environ.items() if key != "PYTEST_ADDOPTS"},
+    )
+
+
+def test_a_start_of_pytest_does_not_import_the_broker(tmp_path: Path) -> None:
+    result = run_pytest(
+        tmp_path,
+        f"""
+        import sys
+
+        def test_nothing():
+            assert "{PLUGIN}" in sys.modules
+            loaded = {{name for name in sys.modules if name.startswith("asyncbroker.")}}
+            assert loaded == {{"asyncbroker.testing", "{PLUGIN}"}}
+            assert "uvloop" not in sys.modules
+        """,
+    )
+    assert result.returncode == 0, result.stdout
+
+
+def test_fixtures_serve_plain_and_asyncio_tests(tmp_path: Path) -> None:
+    result = run_pytest(
+        tmp_path,
+        """
+        import pytest
+        from aiokafka import AIOKafkaProducer
+        from confluent_kafka import Producer
+
+        def test_plain(kafka_broker, kafka_topic):
+            assert kafka_topic.startswith("test_plain-")
+            producer = Producer({"bootstrap.servers": kafka_broker.bootstrap_servers})
+            producer.produce(kafka_topic, b"x")
+            assert producer.flush(10) == 0
+            assert len(kafka_broker.topic(kafka_topic).records()) == 1
+
+        @pytest.mark.asyncio
+        async def test_asyncio(kafka_broker, kafka_topic):
+            servers = kafka_broker.bootstrap_servers
+            async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
+                await producer.send_and_wait(kafka_topic, b"x")
+            await kafka_broker.wait_for_async(records=1, topic=kafka_topic)
+
+        @pytest.mark.parametrize("name", ["a/b", "c d"])
+        def test_shared(kafka_broker_session, kafka_topic, name):
+            topics = kafka_broker_session.topics
+            assert kafka_topic in topics
+            assert all(topic.startswith("test_shared-") for topic in topics)
+        """,
+    )
+    assert result.returncode == 0, result.stdout
+    assert "4 passed" in result.stdout
+
+
+def test_fixtures_serve_tests_of_anyio(tmp_path: Path) -> None:
+    pytest.importorskip("anyio")
+    result = run_pytest(
+        tmp_path,
+        """
+        import pytest
+        from aiokafka import AIOKafkaProducer
+
+        @pytest.fixture
+        def anyio_backend():
+            return "asyncio"
+
+        @pytest.mark.anyio
+        async def test_anyio(kafka_broker, kafka_topic):
+            servers = kafka_broker.bootstrap_servers
+            async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
+                await producer.send_and_wait(kafka_topic, b"x")
+            await kafka_broker.wait_for_async(records=1, topic=kafka_topic)
+        """,
+    )
+    assert "1 passed" in result.stdout, result.stdout
+
+
+def test_settings_come_from_ini_and_markers_the_nearest_last(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\nkafka_settings =\n    num.partitions=2\n    message.max.bytes=5000\n"
+    )
+    result = run_pytest(
+        tmp_path,
+        """
+        import pytest
+
+        pytestmark = pytest.mark.kafka(num_partitions=3)
+
+        def partitions(broker, topic):
+            for index in range(10):
+                try:
+                    broker.topic(topic).append("x", partition=index)
+                except LookupError:
+                    return index
+
+        def test_module(kafka_broker, kafka_topic):
+            assert partitions(kafka_broker, kafka_topic) == 3
+
+        @pytest.mark.kafka({"num.partitions": 4})
+        def test_function(kafka_broker, kafka_topic):
+            assert partitions(kafka_broker, kafka_topic) == 4
+
+        def test_session(kafka_broker_session, kafka_topic):
+            assert partitions(kafka_broker_session, kafka_topic) == 2
+
+        @pytest.mark.kafka(num_partition=4)
+        def test_mistaken(kafka_broker):
+            pass
+        """,
+        "--strict-markers",
+    )
+    assert "3 passed, 1 error" in result.stdout, result.stdout
+    assert "did you mean num.partitions" in result.stdout
+
+
+def test_a_failure_shows_the_requests_and_groups_of_its_test_alone(tmp_path: Path) -> None:
+    result = run_pytest(
+        tmp_path,
+        """
+        from confluent_kafka import Consumer, Producer
+        from asyncbroker.testing import ErrorCode
+
+        def test_before(kafka_broker_session):
+            kafka_broker_session.topic("before").append("x")
+            produce(kafka_broker_session, "before")
+
+        def produce(broker, topic):
+            producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+            producer.produce(topic, b"x")
+            assert producer.flush(10) == 0
+
+        def test_failing(kafka_broker_session):
+            broker = kafka_broker_session
+            broker.faults.on(api="Produce", times=1).error(ErrorCode.REQUEST_TIMED_OUT)
+            produce(broker, "t")
+            consumer = Consumer({
+                "bootstrap.servers": broker.bootstrap_servers,
+                "group.id": "g",
+                "auto.offset.reset": "earliest",
+            })
+            consumer.subscribe(["t"])
+            assert consumer.poll(10).value() == b"x"
+            consumer.commit(asynchronous=False)
+            try:
+                assert broker.group("g").offsets == {}
+            finally:
+                consumer.close()
+        """,
+    )
+    assert "1 failed, 1 passed" in result.stdout, result.stdout
+    _, _, section = result.stdout.partition("requests of the Kafka broker")
+    assert "Produce v" in section
+    assert "REQUEST_TIMED_OUT [fault: error REQUEST_TIMED_OUT]" in section
+    assert "group g: Empty, generation" in section
+    assert "committed t-0: 1" in section
+    assert "before" not in section.partition("short test summary")[0]
+
+
+def test_workers_of_xdist_do_not_share_a_broker(tmp_path: Path) -> None:
+    pytest.importorskip("xdist")
+    result = run_pytest(
+        tmp_path,
+        """
+        import pytest
+
+        @pytest.mark.parametrize("number", range(6))
+        def test_one(kafka_broker_session, kafka_topic, number):
+            kafka_broker_session.topic(kafka_topic).append(str(number))
+            values = [r.value for r in kafka_broker_session.topic(kafka_topic).records()]
+            assert values == [str(number).encode()]
+        """,
+        "-n",
+        "2",
+        "-W",
+        "default",
+    )
+    assert "6 passed" in result.stdout, result.stdout

@@ -1,0 +1,204 @@
+"""Between the dispatcher and the handlers: notes each request, and carries out its faults.
+
+`Watch.handlers` is the broker's table of handlers with a function in front of each, which is given
+to the dispatcher in place of the table. A broker outside of tests has the table itself, and pays
+nothing for any of this.
+
+What is dropped stays open: a request whose response is dropped waits as a request of Kafka's does
+whose answer never comes, until its connection is lost or the broker stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from asyncbroker.handlers import HANDLERS, Handle, Handler
+from asyncbroker.protocol.errors import KafkaError, ProtocolError
+from asyncbroker.testing.faults import SESSION_ERRORS, Fault, FaultKind, Faults
+from asyncbroker.testing.requests import Request, Requests
+
+if TYPE_CHECKING:
+    from asyncbroker.broker import Broker
+    from asyncbroker.context import RequestContext
+    from asyncbroker.protocol.api import Api
+    from asyncbroker.protocol.schema import Versions
+
+FETCH = "Fetch"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedHandler:
+    """What `Handler` is to the dispatcher."""
+
+    api: Api
+    advertised: Versions
+    served: Versions
+    inner: Handler
+    watch: Watch
+
+    def load(self) -> Handle:
+        """The function in front of the handler's."""
+        api, watch, handle = self.api, self.watch, self.inner.load()
+        return lambda broker, context, message: watch.serve(api, handle, broker, context, message)
+
+
+class Watch:
+    """The watcher of one broker, over all its restarts."""
+
+    def __init__(self, faults: Faults, requests: Requests) -> None:
+        self.faults = faults
+        self.requests = requests
+        self._held: set[asyncio.Future[None]] = set()
+        self._is_stopping = False
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """The table for the dispatcher."""
+        return {
+            key: cast(
+                Handler,
+                WatchedHandler(handler.api, handler.advertised, handler.served, handler, self),
+            )
+            for key, handler in HANDLERS.items()
+        }
+
+    def begin(self) -> None:
+        """The broker starts."""
+        self._is_stopping = False
+
+    def let_go(self) -> None:
+        """The broker stops: nothing is held up any longer."""
+        self._is_stopping = True
+        for held in list(self._held):
+            if not held.done():
+                held.set_result(None)
+
+    def serve(
+        self, api: Api, handle: Handle, broker: Broker, context: RequestContext, message: Any
+    ) -> Any:
+        """Handles one request, as `handle` alone would if there were no faults."""
+        request = self.requests.begin(api.name, broker, context, message)
+        if len(self.faults):
+            faults = self.faults.of(request)
+            if faults:
+                request.faults += map(str, faults)
+                return self._serve_with(faults, request, handle, broker, context)
+        try:
+            response = handle(broker, context, message)
+        except Exception as error:
+            request.failed(error)
+            raise
+        if response is None or response.__class__ is api.response:
+            request.answered(response)
+            return response
+        return self._await(request, response)
+
+    async def _await(self, request: Request, awaitable: Awaitable[Any]) -> Any:
+        try:
+            response = await awaitable
+        except BaseException as error:
+            request.failed(error)
+            raise
+        request.answered(response)
+        return response
+
+    async def _serve_with(
+        self,
+        faults: tuple[Fault, ...],
+        request: Request,
+        handle: Handle,
+        broker: Broker,
+        context: RequestContext,
+    ) -> Any:
+        message = request.message
+        fault = next((fault for fault in faults if fault.kind is not FaultKind.DELAY), None)
+        kind = None if fault is None else fault.kind
+        try:
+            await self._hold(broker, sum(fault.delay_ms for fault in faults) / 1000)
+            if kind is FaultKind.DROP_CONNECTION_BEFORE:
+                raise ProtocolError(f"{kind.value}, by a fault that the test has set")
+            if fault is not None and kind is FaultKind.ERROR:
+                response = _error_response(fault, request, broker)
+            else:
+                response = handle(broker, context, message)
+                if isinstance(response, Awaitable):
+                    response = await response
+            if kind is FaultKind.DROP_CONNECTION_AFTER:
+                raise ProtocolError(f"{kind.value}, by a fault that the test has set")
+            if kind is FaultKind.DROP_RESPONSE:
+                await self._hold_until_lost(context)
+                response = None
+        except BaseException as error:
+            request.failed(error)
+            if isinstance(error, ProtocolError) and fault is not None:
+                request.errors = ()
+            raise
+        request.answered(response)
+        return response
+
+    async def _hold(self, broker: Broker, seconds: float) -> None:
+        """Waits, but not for a broker that stops."""
+        if seconds <= 0 or self._is_stopping:
+            return
+        held = self._new_hold()
+        clock = broker.clock
+        timer = clock.call_at(clock.monotonic() + seconds, _let_go, held)
+        try:
+            await held
+        finally:
+            timer.cancel()
+            self._held.discard(held)
+
+    async def _hold_until_lost(self, context: RequestContext) -> None:
+        if self._is_stopping or context.is_closing():
+            return
+        held = self._new_hold()
+        context.call_when_lost(lambda: _let_go(held))
+        try:
+            await held
+        finally:
+            self._held.discard(held)
+
+    def _new_hold(self) -> asyncio.Future[None]:
+        held: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._held.add(held)
+        return held
+
+
+def _let_go(held: asyncio.Future[None]) -> None:
+    if not held.done():
+        held.set_result(None)
+
+
+def _error_response(fault: Fault, request: Request, broker: Broker) -> Any:
+    """Raises what the dispatcher makes a response of, where it can. A fetch is answered here: an
+    error at its top is about its session, and one about a partition stands with the partition."""
+    error = KafkaError(fault.error_code, "a fault that the test has set")
+    if request.api != FETCH or fault.error_code in SESSION_ERRORS:
+        raise error
+    from asyncbroker.protocol.messages.fetch import (
+        FetchableTopicResponse,
+        FetchResponse,
+        PartitionData,
+    )
+
+    context = broker.fetch_sessions.open(request.message, request.version)
+    answers = [
+        PartitionData(
+            partition_index=fetched.wanted.partition,
+            error_code=fault.error_code,
+            high_watermark=-1,
+        )
+        for fetched in context.partitions
+    ]
+    return FetchResponse(
+        session_id=context.session_id,
+        responses=[
+            FetchableTopicResponse(
+                topic=fetched.topic, topic_id=fetched.topic_id, partitions=[answer]
+            )
+            for fetched, answer in context.select(answers)
+        ],
+    )
