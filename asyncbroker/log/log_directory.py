@@ -180,6 +180,8 @@ class LogDirectory:
         key = (topic, partition)
         with self._mutex:
             self._unopened.add(key)
+            if self._has_old_promise(key):
+                self._write_offsets()
         log = PartitionLog.open(
             self._files,
             self._path_of(topic, partition),
@@ -215,7 +217,12 @@ class LogDirectory:
                 self._unopened.discard(key)
                 self._recovery_points.pop(key, None)
                 self._log_starts.pop(key, None)
-            self._write_offsets()
+            try:
+                self._write_offsets()
+            except OSError as error:
+                # A full disk must not keep what would empty it. Until this is written no partition
+                # of these names can be made: see `open_partition`.
+                logger.error("the promises of deleted partitions stay written: %s", error)
         for log in logs:
             log.close(clean=False)
         renamed: list[str] = []
@@ -372,6 +379,16 @@ class LogDirectory:
             if current != self._written.get(name):
                 self._files.write_atomically(f"{self.path}/{name}", encode_offsets(current))
                 self._written[name] = current
+
+    def _has_old_promise(self, key: TopicPartition) -> bool:
+        """Whether the checkpoints still have what was written of a partition that is deleted."""
+        return any(
+            key in self._written.get(name, {}) and key not in offsets
+            for name, offsets in (
+                (RECOVERY_POINTS, self._recovery_points),
+                (LOG_STARTS, self._log_starts),
+            )
+        )
 
     def _topic_id(self, name: str) -> bytes | None:
         path = f"{self.path}/{name}/{PARTITION_METADATA}"

@@ -360,6 +360,30 @@ def test_a_deleted_partition_leaves_its_name_at_once_and_its_files_later() -> No
     directory.checkpoint()
 
 
+def test_a_full_disk_lets_partitions_be_deleted_and_none_be_made_under_old_promises() -> None:
+    files = MemoryFiles()
+    directory = LogDirectory.open(files, PATH)
+    log = partition(directory)
+    append_each(log, 5)
+    log.flush()
+    directory.checkpoint()
+
+    def full(operation: str, path: str) -> None:
+        if operation == "write_atomically":
+            raise OSError(errno.ENOSPC, "no space left")
+
+    files.on_call = full
+    for path in directory.delete_partitions([("flights", 0)]):
+        directory.remove(path)
+    assert files.list_directories(PATH) == []
+    with pytest.raises(OSError, match="no space"):
+        partition(directory)
+    files.on_call = None
+    append_each(partition(directory), 1)
+    directory = killed(files)
+    assert len(read_all(partition(directory))) == 1
+
+
 def test_a_topic_created_again_begins_at_zero_and_remembers_nobody() -> None:
     files = MemoryFiles()
     directory = LogDirectory.open(files, PATH)
