@@ -55,6 +55,7 @@ class LogStarts:
             await asyncio.wait(self._tasks)
 
     async def _advance(self, moves: Sequence[tuple[Partition, int]]) -> list[LogStart | KafkaError]:
+        failure: KafkaError | None = None
         removed = [_move(partition, offset) for partition, offset in moves]
         await asyncio.wait(removed)
         try:
@@ -65,8 +66,6 @@ class LogStarts:
         except OSError as error:
             logger.error("the beginnings of logs could not be recorded: %s", error)
             failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-        else:
-            failure = None
         return [
             _finish(partition, done, failure)
             for (partition, _), done in zip(moves, removed, strict=True)

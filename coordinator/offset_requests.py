@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from asyncbroker.coordinator.effects import Caller, Record
-from asyncbroker.coordinator.group import CONSUMER_PROTOCOL_TYPE, Group, GroupState
+from asyncbroker.coordinator.group import Group, GroupState
 from asyncbroker.coordinator.offsets import CommittedOffset, Offsets
 from asyncbroker.coordinator.records import (
     NO_EXPIRY,
@@ -16,6 +16,7 @@ from asyncbroker.coordinator.records import (
     offset_tombstone,
 )
 from asyncbroker.coordinator.turn import Turn
+from asyncbroker.protocol.consumer_protocol import PROTOCOL_TYPE as CONSUMER_PROTOCOL_TYPE
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.messages.offset_commit import (
     OffsetCommitRequest,

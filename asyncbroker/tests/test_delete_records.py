@@ -22,6 +22,7 @@ from asyncbroker.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from asyncbroker.protocol.schema import Buffer
 from asyncbroker.tests.data_path_harness import (
     UnderTest,
     batch_of,
@@ -142,7 +143,7 @@ async def test_each_partition_has_its_own_outcome_and_all_share_one_write() -> N
         writes = 0
         write = test.files.write_atomically
 
-        def counted(path: str, data: bytes) -> None:
+        def counted(path: str, data: Buffer) -> None:
             nonlocal writes
             writes += path == CHECKPOINT
             write(path, data)
@@ -196,7 +197,7 @@ async def test_a_start_that_cannot_be_recorded_is_not_promised() -> None:
         await test.produce(batch_of(5))
         write = test.files.write_atomically
 
-        def full(path: str, data: bytes) -> None:
+        def full(path: str, data: Buffer) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
         test.files.write_atomically = full  # type: ignore[method-assign]
