@@ -273,6 +273,16 @@ def _create_partitions(
     )
 
 
+def _describe_log_dirs(
+    messages: Any, version: int, request: Any, code: int, message: str | None
+) -> Any:
+    if version >= 3:
+        return None
+    return messages.DescribeLogDirsResponse(
+        results=[messages.DescribeLogDirsResult(error_code=code)]
+    )
+
+
 def _delete_groups(
     messages: Any, version: int, request: Any, code: int, message: str | None
 ) -> Any:
@@ -315,6 +325,7 @@ _BY_ITEM: Final[dict[str, Callable[[Any, int, Any, int, str | None], Any]]] = {
     "OffsetForLeaderEpoch": _offset_for_leader_epoch,
     "DescribeConfigs": _describe_configs,
     "CreatePartitions": _create_partitions,
+    "DescribeLogDirs": _describe_log_dirs,
     "DeleteGroups": _delete_groups,
     "IncrementalAlterConfigs": _incremental_alter_configs,
 }

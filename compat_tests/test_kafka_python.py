@@ -155,6 +155,22 @@ def test_admin_deletes_offsets_that_nobody_reads(bootstrap_servers: str, fresh: 
     admin.close()
 
 
+def test_admin_sees_sizes_of_partitions(bootstrap_servers: str, fresh: Fresh) -> None:
+    topic = fresh("sized")
+    create(bootstrap_servers, topic, 2)
+    producer = KafkaProducer(bootstrap_servers=bootstrap_servers)
+    producer.send(topic, bytes(10_000), partition=1)
+    producer.close()
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap_servers)
+    (broker,) = admin.describe_log_dirs({topic: [0, 1]})
+    admin.close()
+    (directory,) = broker["log_dirs"]
+    empty, full = directory["topics"][0]["partitions"]
+    assert empty["partition_size"] == 0
+    assert 10_000 < full["partition_size"] < 10_200
+    assert 0 < directory["usable_bytes"] < directory["total_bytes"]
+
+
 def test_records_survive_a_restart(own_broker: BrokerProcess, fresh: Fresh) -> None:
     topic = fresh("restart")
     servers = own_broker.bootstrap_servers
