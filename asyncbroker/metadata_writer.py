@@ -8,12 +8,15 @@ transaction is all or nothing, so that a full disk heals by itself.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from asyncbroker.metadata_store import Change, MetadataStore
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.workers import Workers
+
+logger = logging.getLogger(__name__)
 
 
 class MetadataWriter:
@@ -57,10 +60,9 @@ class MetadataWriter:
         done.add_done_callback(lambda done: self._finish_round(gathered, done))
 
     def _finish_round(self, gathered: list[_Write], done: asyncio.Future[None]) -> None:
-        error = done.exception()
+        failure = done.exception()
         for write in gathered:
-            if error is None and write.then is not None:
-                write.then()
+            error = failure if failure is not None else _follow(write)
             if write.future.done():
                 continue
             if error is None:
@@ -75,6 +77,18 @@ class MetadataWriter:
             self._is_writing = False
             if self._idle is not None:
                 self._idle.set_result(None)
+
+
+def _follow(write: _Write) -> Exception | None:
+    """Has memory follow the store. A mistake in that is its caller's to hear of, and must not stop
+    the writes of the others."""
+    try:
+        if write.then is not None:
+            write.then()
+    except Exception as bug:
+        logger.error("a change is stored and not in force: %s", write.changes, exc_info=bug)
+        return bug
+    return None
 
 
 class _Write(NamedTuple):

@@ -37,6 +37,21 @@ async def test_writes_of_one_moment_are_one_transaction() -> None:
     assert len(store.open().values) == 10
 
 
+async def test_a_mistake_in_what_follows_one_write_does_not_stop_the_others() -> None:
+    def mistake() -> None:
+        raise LookupError("ours")
+
+    store = CountingStore()
+    writer = MetadataWriter(store, InlineWorkers())
+    mistaken = writer.write(SetValue("a", "1"), then=mistake)
+    await writer.write(SetValue("b", "1"))
+    await writer.write(SetValue("c", "1"))
+    with pytest.raises(LookupError):
+        await mistaken
+    await writer.close()
+    assert store.open().values == {"a": "1", "b": "1", "c": "1"}
+
+
 async def test_who_comes_during_a_transaction_joins_the_next() -> None:
     store = CountingStore()
     workers = ThreadWorkers(asyncio.get_running_loop(), 2)
