@@ -23,12 +23,9 @@ if TYPE_CHECKING:
     from asyncbroker.partition import Partition
     from asyncbroker.storage import Storage
 
-# fsyncs of different files wait for the same disk cache flush when they run at the same time.
-FLUSHES_AT_ONCE: Final = 4
-
-# What says nothing about the disk: the log was closed meanwhile, as its topic is deleted; or there
-# was no descriptor left to sync with, so that nothing was synced and the next round may try.
-NOT_THE_DISK: Final = frozenset({errno.EBADF, errno.EMFILE, errno.ENFILE})
+# fsyncs of different files at the same time share the disk's work. Fewer than there are worker
+# threads (`asyncbroker.worker.threads`), so that a slow fsync leaves one for reads and appends.
+FLUSHES_AT_ONCE: Final = 3
 
 
 class _Waiting:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from asyncbroker.clock import ManualClock
-from asyncbroker.commits import Commits
+from asyncbroker.commits import FLUSHES_AT_ONCE, Commits
 from asyncbroker.fetch_waits import FetchWaiter
 from asyncbroker.log.config import LogConfig
 from asyncbroker.log.files import MemoryFiles
@@ -391,8 +391,8 @@ async def test_one_round_syncs_each_partition_once_in_a_few_threads(made: Fixtur
         made.append(SMALL, partition)
     waiting = [made.commits.durable(partition, 1) for partition in partitions * 2]
     await settle()
-    assert len(made.workers.jobs) == 4
-    for _ in range(4):
+    assert len(made.workers.jobs) == FLUSHES_AT_ONCE
+    for _ in range(FLUSHES_AT_ONCE):
         await made.workers.step()
     assert all(future is not None and future.done() for future in waiting)
     assert made.disk.counts["datasync"] == 10
