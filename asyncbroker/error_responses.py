@@ -294,6 +294,22 @@ def _delete_groups(
     )
 
 
+def _alter_configs(
+    messages: Any, version: int, request: Any, code: int, message: str | None
+) -> Any:
+    return messages.AlterConfigsResponse(
+        responses=[
+            messages.AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        ]
+    )
+
+
 def _incremental_alter_configs(
     messages: Any, version: int, request: Any, code: int, message: str | None
 ) -> Any:
@@ -327,5 +343,6 @@ _BY_ITEM: Final[dict[str, Callable[[Any, int, Any, int, str | None], Any]]] = {
     "CreatePartitions": _create_partitions,
     "DescribeLogDirs": _describe_log_dirs,
     "DeleteGroups": _delete_groups,
+    "AlterConfigs": _alter_configs,
     "IncrementalAlterConfigs": _incremental_alter_configs,
 }

@@ -227,6 +227,19 @@ def test_admin_adds_partitions(bootstrap_servers: str, fresh: Fresh, admin: Admi
     assert caught.value.args[0].name() == "INVALID_PARTITIONS"
 
 
+def test_admin_replaces_settings(bootstrap_servers: str, fresh: Fresh, admin: AdminClient) -> None:
+    topic = fresh("replaced")
+    create(admin, topic, 1, **{"retention.ms": "60000"})
+    replacement = ConfigResource(ResourceType.TOPIC, topic, set_config={"segment.ms": "5000"})
+    with pytest.warns(DeprecationWarning, match="incremental"):
+        (future,) = admin.alter_configs([replacement]).values()
+    future.result(10)
+    (future,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+    configs = future.result(10)
+    assert configs["segment.ms"].value == "5000"
+    assert configs["retention.ms"].is_default
+
+
 def test_admin_deletes_records(bootstrap_servers: str, fresh: Fresh, admin: AdminClient) -> None:
     topic = fresh("shortened")
     create(admin, topic, 1)
