@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 # threads (`asyncbroker.worker.threads`), so that a slow fsync leaves one for reads and appends.
 FLUSHES_AT_ONCE: Final = 3
 
+# What says nothing about the disk: the log was closed meanwhile, as its topic is deleted; or there
+# was no descriptor left to sync with, so that nothing was synced and the next round may try.
+NOT_THE_DISK: Final = frozenset({errno.EBADF, errno.EMFILE, errno.ENFILE})
+
 
 class _Waiting:
     """Who waits for one partition, and the highest end that any of them waits for.
