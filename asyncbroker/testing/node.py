@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import encodings.idna
 import socket
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from asyncbroker.broker import Broker
 from asyncbroker.clock import SystemClock
+from asyncbroker.handlers import api_versions
 from asyncbroker.log.files import MemoryFiles
 from asyncbroker.metadata_store import MemoryMetadataStore
+from asyncbroker.protocol import compiler
 from asyncbroker.runner import make_server, stop_in_order
 from asyncbroker.testing.faults import Faults
 from asyncbroker.testing.requests import Requests
@@ -29,6 +32,10 @@ from asyncbroker.workers import InlineWorkers, ThreadWorkers, Workers
 if TYPE_CHECKING:
     from asyncbroker.config import BrokerConfig
     from asyncbroker.server import Server
+
+# Otherwise loaded when a name is looked up and when the first request comes: what the first answer
+# takes is paid for with this import, and not by the first test.
+_NEEDED_AT_ONCE: Final = (encodings.idna, api_versions, compiler)
 
 
 class NotRunning(RuntimeError):

@@ -64,7 +64,8 @@ def kafka_broker(request: pytest.FixtureRequest) -> Iterator[BrokerThread]:
 
 @pytest.fixture(scope="session")
 def kafka_broker_session(pytestconfig: pytest.Config) -> Iterator[BrokerThread]:
-    """A Kafka broker that all tests share; use kafka_topic for names of your own."""
+    """A Kafka broker that all tests share; use kafka_topic for names of your own. Faults that a
+    test sets are gone after it."""
     from asyncbroker.testing.thread import BrokerThread
 
     with BrokerThread(_settings_of_ini(pytestconfig)) as broker:
@@ -90,9 +91,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if call.when == "setup":
         item.stash[_STARTED] = call.start
     report: pytest.TestReport = outcome.get_result()
-    if not report.failed or call.when == "teardown":
-        return
     used: dict[str, Any] = getattr(item, "funcargs", {})
+    if call.when == "teardown":
+        if FIXTURES[1] in used:
+            # The next test did not ask for them.
+            used[FIXTURES[1]].faults.clear()
+        return
+    if not report.failed:
+        return
     for name in FIXTURES:
         if name in used:
             report.sections.append((SECTION, _describe(used[name], item.stash[_STARTED])))
@@ -100,6 +106,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 def _describe(broker: BrokerThread, since: float) -> str:
     """The requests since the start of the test, and the groups that they were about."""
+    from concurrent.futures import TimeoutError as CallTimedOut
+
+    from asyncbroker.protocol.errors import KafkaError
     from asyncbroker.testing.node import NotRunning
 
     text = broker.requests.describe(since=since) or "(there were none)"
@@ -108,8 +117,8 @@ def _describe(broker: BrokerThread, since: float) -> str:
     }
     try:
         groups = [group for group in broker.groups if group.group_id in concerned]
-    except NotRunning as stopped:
-        return f"{text}\n{stopped}"
+    except (NotRunning, KafkaError, CallTimedOut) as error:
+        return f"{text}\nthe groups cannot be looked at: {error or type(error).__name__}"
     return "\n".join([text, *(group.describe() for group in groups)])
 
 

@@ -12,6 +12,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from asyncbroker.runner import new_event_loop
@@ -31,6 +32,10 @@ from asyncbroker.testing.node import Node, NotRunning
 from asyncbroker.testing.profile import SettingValue, make_config, text_of
 from asyncbroker.testing.requests import Requests
 from asyncbroker.testing.waiting import Wanted, wait_for
+
+# Loaded here for the sake of the first test; `new_event_loop` does without where it is missing.
+with suppress(ImportError):
+    import uvloop  # noqa: F401
 
 Result = TypeVar("Result")
 

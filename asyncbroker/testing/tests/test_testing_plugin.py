@@ -140,6 +140,27 @@ def test_settings_come_from_ini_and_markers_the_nearest_last(tmp_path: Path) -> 
     assert "did you mean num.partitions" in result.stdout
 
 
+def test_faults_of_a_shared_broker_end_with_the_test_and_a_stopped_one_is_no_error(
+    tmp_path: Path,
+) -> None:
+    result = run_pytest(
+        tmp_path,
+        """
+        def test_first(kafka_broker_session):
+            kafka_broker_session.faults.on().drop_connection()
+
+        def test_second(kafka_broker_session):
+            assert len(kafka_broker_session.faults) == 0
+
+        def test_stopping(kafka_broker):
+            kafka_broker.stop()
+            assert False
+        """,
+    )
+    assert "1 failed, 2 passed" in result.stdout, result.stdout
+    assert "the groups cannot be looked at: the broker does not run" in result.stdout
+
+
 def test_a_failure_shows_the_requests_and_groups_of_its_test_alone(tmp_path: Path) -> None:
     result = run_pytest(
         tmp_path,
