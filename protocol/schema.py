@@ -53,7 +53,6 @@ class Versions:
 
 
 NO_VERSIONS: Final = Versions(0, -1)
-ALL_VERSIONS: Final = Versions(0, VERSION_MAX)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,6 @@ ACKS_LEADER: Final = 1
 
 STORAGE_ERROR_VERSION: Final = 4
 ZSTD_VERSION: Final = 7
-RECORD_ERRORS_VERSION: Final = 8
 
 # The one client that may write to internal topics; the name is Kafka's.
 ADMIN_CLIENT_ID: Final = "__admin_client"

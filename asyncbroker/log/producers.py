@@ -71,10 +71,6 @@ class ProducerBatch(NamedTuple):
     def first_offset(self) -> int:
         return self.last_offset - self.offset_delta
 
-    @property
-    def first_sequence(self) -> int:
-        return (self.last_sequence - self.offset_delta) & _SEQUENCE_MASK
-
 
 class Producer:
     """One producer id in one partition."""
