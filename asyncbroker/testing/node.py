@@ -31,6 +31,7 @@ from asyncbroker.workers import InlineWorkers, ThreadWorkers, Workers
 
 if TYPE_CHECKING:
     from asyncbroker.config import BrokerConfig
+    from asyncbroker.context import Address
     from asyncbroker.server import Server
 
 # Otherwise loaded when a name is looked up and when the first request comes: what the first answer
@@ -54,6 +55,7 @@ class Node:
         self._files = MemoryFiles() if self._is_in_memory else None
         self._metadata = MemoryMetadataStore() if self._is_in_memory else None
         self._port_holder: socket.socket | None = None
+        self._address: Address | None = None
         self._broker: Broker | None = None
         self._server: Server | None = None
 
@@ -67,11 +69,9 @@ class Node:
     @property
     def bootstrap_servers(self) -> str:
         """HOST:PORT for clients; the same after a restart."""
-        (listener,) = self._config.listeners
-        if not listener.port:
+        if self._address is None:
             raise NotRunning("the broker has not been started: it has no port yet")
-        host = f"[{listener.host}]" if ":" in listener.host else listener.host
-        return f"{host}:{listener.port}"
+        return str(self._address)
 
     async def start(self) -> None:
         """Returns when the broker answers. Raises CannotListen, DirectoryRefused or OSError."""
@@ -103,6 +103,7 @@ class Node:
             raise
         self._watch.begin()
         server.start()
+        self._address = address
         self._set_port(address.port)
         self._broker, self._server = broker, server
 
@@ -137,7 +138,7 @@ class Node:
         if self._port_holder is not None or not sys.platform.startswith("linux"):
             return
         family, _, _, _, address = socket.getaddrinfo(
-            listener.host, listener.port, type=socket.SOCK_STREAM
+            listener.host or "0.0.0.0", listener.port, type=socket.SOCK_STREAM
         )[0]
         holder = socket.socket(family, socket.SOCK_STREAM)
         try:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import asyncbroker
-from asyncbroker.testing.tests.test_testing_plugin import run_pytest
+from asyncbroker.testing.tests.testing_harness import run_pytest
 
 DOCS = Path(asyncbroker.__file__).resolve().parent.parent / "docs" / "testing.md"
 

@@ -14,13 +14,14 @@ from pathlib import Path
 
 import pytest
 
+import asyncbroker.broker
 from asyncbroker.client.cluster import Cluster
 from asyncbroker.client.connection import Address, Connection
 from asyncbroker.client.producer import Producer
 from asyncbroker.config import ConfigError
 from asyncbroker.server import CannotListen
 from asyncbroker.testing import Broker, BrokerThread, WaitTimedOut
-from asyncbroker.testing.node import NotRunning
+from asyncbroker.testing.node import Node, NotRunning
 from asyncbroker.tests.edge_harness import on_both_loops
 
 
@@ -158,7 +159,8 @@ def test_two_hundred_brokers_one_after_another_leave_nothing(tmp_path: Path) -> 
         gc.collect()
     assert open_files() == files
     assert threading.active_count() == threads
-    assert not [kept for kept in gc.get_objects() if isinstance(kept, BrokerThread)]
+    classes = (BrokerThread, Node, asyncbroker.broker.Broker)
+    assert not [kept for kept in gc.get_objects() if isinstance(kept, classes)]
 
 
 def test_settings_go_by_kafkas_names_and_a_wrong_one_is_told() -> None:
@@ -189,6 +191,16 @@ def test_a_port_in_use_is_an_error_and_leaves_no_thread() -> None:
         assert threading.active_count() == threads + 1
         with pytest.raises(NotRunning):
             second.topic("t").records()
+
+
+@pytest.mark.parametrize("host", ["localhost", "0.0.0.0", ""])
+def test_a_broker_may_listen_elsewhere(host: str) -> None:
+    with BrokerThread(host=host) as broker:
+        assert answers(broker.bootstrap_servers)
+        before = broker.bootstrap_servers
+        broker.restart()
+        assert broker.bootstrap_servers == before
+        assert answers(before)
 
 
 def test_waiting_says_what_there_was_instead() -> None:

@@ -22,6 +22,7 @@ from asyncbroker.protocol.messages.fetch import (
 from asyncbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from asyncbroker.testing import Broker, BrokerThread, ErrorCode, Request
 from asyncbroker.testing.faults import FaultPoint, Faults
+from asyncbroker.testing.tests.testing_harness import make_request
 
 
 @pytest.fixture
@@ -38,18 +39,6 @@ def connect(broker: BrokerThread, client_id: str = "tester") -> Connection:
 def ask_metadata(connection: Connection, seconds: float = 5.0) -> MetadataResponse:
     request = MetadataRequest(topics=[])
     return connection.request(request, MetadataResponse, Deadline(seconds))
-
-
-def make_request(**fields: object) -> Request:
-    values: dict[str, object] = {
-        "at": 0.0,
-        "api": "Produce",
-        "version": 9,
-        "client_id": "c",
-        "partitions": (("t", 0),),
-        "groups": (),
-    }
-    return Request(**{**values, **fields})  # type: ignore[arg-type]
 
 
 # ---- which requests

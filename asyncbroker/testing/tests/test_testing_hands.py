@@ -18,7 +18,7 @@ from asyncbroker.testing import (
     assert_records,
 )
 from asyncbroker.testing.requests import Requests
-from asyncbroker.testing.tests.test_testing_faults import make_request
+from asyncbroker.testing.tests.testing_harness import make_request
 
 
 def poll(consumer: Consumer) -> bytes:

@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 
+from asyncbroker.testing.tests.testing_harness import run_pytest
+
 PLUGIN = "asyncbroker.testing.plugin"
-
-
-def run_pytest(directory: Path, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    (directory / "test_it.py").write_text(textwrap.dedent(text))
-    ini = directory / "pytest.ini"
-    if not ini.exists():
-        ini.write_text(
-            "[pytest]\nfilterwarnings = error\nasyncio_default_fixture_loop_scope = function\n"
-        )
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={key: value for key, value in os.environ.items() if key != "PYTEST_ADDOPTS"},
-    )
 
 
 def test_a_start_of_pytest_does_not_import_the_broker(tmp_path: Path) -> None:

@@ -1,0 +1,40 @@
+"""What these tests share: runs of pytest in a process of their own, requests made up."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+from asyncbroker.testing import Request
+
+
+def run_pytest(directory: Path, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (directory / "test_it.py").write_text(textwrap.dedent(text))
+    ini = directory / "pytest.ini"
+    if not ini.exists():
+        ini.write_text(
+            "[pytest]\nfilterwarnings = error\nasyncio_default_fixture_loop_scope = function\n"
+        )
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={key: value for key, value in os.environ.items() if key != "PYTEST_ADDOPTS"},
+    )
+
+
+def make_request(**fields: object) -> Request:
+    values: dict[str, object] = {
+        "at": 0.0,
+        "api": "Produce",
+        "version": 9,
+        "client_id": "c",
+        "partitions": (("t", 0),),
+        "groups": (),
+    }
+    return Request(**{**values, **fields})  # type: ignore[arg-type]
