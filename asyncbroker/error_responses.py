@@ -294,6 +294,17 @@ def _delete_groups(
     )
 
 
+def _describe_topic_partitions(
+    messages: Any, version: int, request: Any, code: int, message: str | None
+) -> Any:
+    return messages.DescribeTopicPartitionsResponse(
+        topics=[
+            messages.DescribeTopicPartitionsResponseTopic(error_code=code, name=topic.name)
+            for topic in request.topics
+        ]
+    )
+
+
 def _alter_configs(
     messages: Any, version: int, request: Any, code: int, message: str | None
 ) -> Any:
@@ -343,6 +354,7 @@ _BY_ITEM: Final[dict[str, Callable[[Any, int, Any, int, str | None], Any]]] = {
     "CreatePartitions": _create_partitions,
     "DescribeLogDirs": _describe_log_dirs,
     "DeleteGroups": _delete_groups,
+    "DescribeTopicPartitions": _describe_topic_partitions,
     "AlterConfigs": _alter_configs,
     "IncrementalAlterConfigs": _incremental_alter_configs,
 }

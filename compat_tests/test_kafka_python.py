@@ -171,6 +171,23 @@ def test_admin_sees_sizes_of_partitions(bootstrap_servers: str, fresh: Fresh) ->
     assert 0 < directory["usable_bytes"] < directory["total_bytes"]
 
 
+def test_admin_describes_topics_page_by_page(bootstrap_servers: str, fresh: Fresh) -> None:
+    topics = sorted(fresh("paged") for _ in range(2))
+    for topic in topics:
+        create(bootstrap_servers, topic, 3)
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap_servers)
+    seen, cursor = [], None
+    while True:
+        page = admin.describe_topic_partitions(topics, response_partition_limit=2, cursor=cursor)
+        for topic in page["topics"]:
+            seen += [(topic["name"], p["partition_index"]) for p in topic["partitions"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    admin.close()
+    assert seen == [(topic, index) for topic in topics for index in range(3)]
+
+
 def test_records_survive_a_restart(own_broker: BrokerProcess, fresh: Fresh) -> None:
     topic = fresh("restart")
     servers = own_broker.bootstrap_servers

@@ -103,6 +103,7 @@ APIS: Final[tuple[Api, ...]] = (
     _api(44, "IncrementalAlterConfigs", "incremental_alter_configs", "0-1", 1),
     _api(47, "OffsetDelete", "offset_delete", "0", NEVER_FLEXIBLE),
     _api(60, "DescribeCluster", "describe_cluster", "0-1", 0),
+    _api(75, "DescribeTopicPartitions", "describe_topic_partitions", "0", 0),
 )
 
 API_BY_KEY: Final[dict[int, Api]] = {api.key: api for api in APIS}

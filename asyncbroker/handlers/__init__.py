@@ -71,5 +71,6 @@ HANDLERS: Final[dict[int, Handler]] = {
         _handler(44, "0-1"),
         _handler(47, "0"),
         _handler(60, "0-1"),
+        _handler(75, "0"),
     )
 }

@@ -142,7 +142,8 @@ def kafka_python_plain(message: Any, version: int) -> Any:
             continue
         value = getattr(message, name)
         if field.is_struct():
-            value = kafka_python_plain(field() if value is None else value, version)
+            if value is not None or not field.nullable_for_version_q(version):
+                value = kafka_python_plain(field() if value is None else value, version)
         elif field.is_struct_array() and value is not None:
             value = [kafka_python_plain(item, version) for item in value]
         elif field.type_str == "bitfield":
