@@ -38,6 +38,8 @@ from asyncbroker.protocol.compression import Buffer, Compression, CorruptBatch
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 
 BATCH_HEADER_BYTES: Final = 61
+# Of a record without key, value and headers: its length and six fields of a byte each.
+RECORD_BYTES_MIN: Final = 7
 MAGIC: Final = 2
 NO_TIMESTAMP: Final = -1
 NO_PRODUCER_ID: Final = -1
@@ -199,9 +201,19 @@ def check_batch(buffer: Buffer) -> BatchHeader:
         or header.attributes & COMPRESSION_MASK > 4
         or (header.base_sequence < 0 and header.producer_id >= 0)
         or (header.max_timestamp < header.base_timestamp and header.max_timestamp != NO_TIMESTAMP)
+        or _lacks_bytes(header)
     ):
         raise _bad_batch(buffer, header)
     return header
+
+
+def _lacks_bytes(header: BatchHeader) -> bool:
+    """Whether the records cannot be as many as the header says, which would take their offsets
+    from the log and leave readers with a batch that they cannot read. Compressed ones may be."""
+    payload_bytes = header.size - BATCH_HEADER_BYTES
+    if header.attributes & COMPRESSION_MASK:
+        return payload_bytes == 0
+    return header.record_count * RECORD_BYTES_MIN > payload_bytes
 
 
 def _short_batch(buffer: Buffer) -> KafkaError:
@@ -251,6 +263,8 @@ def _invalid_because(header: BatchHeader) -> str:
         return f"unknown compression {header.attributes & COMPRESSION_MASK}"
     if header.producer_id >= 0 and header.base_sequence < 0:
         return f"producer {header.producer_id} without a sequence"
+    if _lacks_bytes(header):
+        return f"{header.record_count} records in {header.size - BATCH_HEADER_BYTES} bytes"
     return f"max timestamp {header.max_timestamp} before base timestamp {header.base_timestamp}"
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
+from asyncbroker.protocol.batches import RECORD_BYTES_MIN
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.records import (
     BATCH_HEADER_BYTES,
@@ -465,6 +466,30 @@ LIES = {
 def test_records_that_lie_are_corrupt(payload: bytes) -> None:
     with pytest.raises(CorruptBatch):
         list(records_of(lying(payload)))
+
+
+@pytest.mark.parametrize(("size", "count"), [(0, 1), (6, 1), (13, 2), (7, 2**31 - 1)])
+def test_more_records_than_there_are_bytes_for_may_not_be_sent(size: int, count: int) -> None:
+    with pytest.raises(KafkaError) as raised:
+        check_batch(lying(bytes(size), count, count - 1))
+    assert raised.value.code is ErrorCode.INVALID_RECORD
+    assert f"{count} records in {size} bytes" in str(raised.value)
+
+
+def test_the_smallest_records_may_be_sent() -> None:
+    records = [Record(offset, NOW, None, None) for offset in range(3)]
+    for codec in Compression:
+        assert check_batch(build_batch(records, compression=codec)).record_count == 3
+    same_time = build_batch(records)
+    assert len(same_time) == BATCH_HEADER_BYTES + 3 * RECORD_BYTES_MIN
+
+
+def test_compressed_records_need_bytes_as_well() -> None:
+    batch = lying(b"")
+    struct.pack_into(">h", batch, 21, Compression.ZSTD)
+    stamp_crc(batch)
+    with pytest.raises(KafkaError, match="1 records in 0 bytes"):
+        check_batch(batch)
 
 
 def test_the_lies_differ_from_a_record_that_is_right() -> None:
