@@ -8,7 +8,8 @@ epoch than the one expected, is answered with an error for the whole of it; clie
 
 The sessions are a cache with a fixed number of places. When it is full, a session that nobody used
 for two minutes makes place, or one of that age with fewer partitions than the new one; otherwise
-the new one is not opened (id 0), and its client goes on with full requests.
+the new one is not opened (id 0), and its client goes on with full requests. So it is when all
+sessions together would hold more partitions than they may.
 
 The order of a session's partitions is the order in which they are read. One that returned records
 goes to the end, so that under a limit on bytes none starves.
@@ -18,7 +19,7 @@ Not known here: how partitions are read, and when an answer is due.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from typing import TYPE_CHECKING, Final
 
 from asyncbroker.clock import Clock
@@ -38,6 +39,10 @@ TOPIC_IDS_VERSION: Final = 13
 
 # Kafka's `min.incremental.fetch.session.eviction.ms`.
 EVICTION_AGE_SECONDS: Final = 120.0
+
+# Over all sessions. One request may name some hundred thousand partitions, that there are none of
+# such names included, and slots alone would let a thousand of these stay.
+PARTITIONS_MAX: Final = 250_000
 
 # How clients name a partition: topic (name, or id from version 13 on), and index.
 PartitionKey = tuple[str | bytes, int]
@@ -160,6 +165,7 @@ class FetchSessions:
         self._slots_max = slots_max
         self._random_below = random_below
         self._sessions: dict[int, FetchSession] = {}
+        self._partition_count = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -174,7 +180,7 @@ class FetchSessions:
         if request.session_epoch > INITIAL_EPOCH:
             return self._continue(request, uses_topic_ids)
         if request.session_id != NO_SESSION:
-            self._sessions.pop(request.session_id, None)
+            self._remove(request.session_id)
         partitions = dict(_partitions_of(request, uses_topic_ids))
         if request.session_epoch == FINAL_EPOCH:
             return FetchContext(partitions.values())
@@ -192,11 +198,12 @@ class FetchSessions:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        self._remove(session.id)
         session.update(request)
-        del self._sessions[session.id]
-        if not session.partitions:
-            return FetchContext(())
-        self._sessions[session.id] = session
+        if not session.partitions or not self._has_room_for(session.partitions):
+            # An answer with id 0: the client begins anew when it has something to read.
+            return FetchContext(session.partitions.values())
+        self._add(session)
         session.used = self._clock.monotonic()
         session.epoch = next_epoch(session.epoch)
         return FetchContext(session.partitions.values(), session, is_incremental=True)
@@ -206,15 +213,30 @@ class FetchSessions:
     ) -> FetchSession | None:
         """A new session with these partitions, if there is a place for it."""
         now = self._clock.monotonic()
-        if len(self._sessions) >= self._slots_max and not self._evict(len(partitions), now):
+        is_full = len(self._sessions) >= self._slots_max or not self._has_room_for(partitions)
+        if is_full and not self._evict(len(partitions), now):
+            return None
+        if not self._has_room_for(partitions):
             return None
         id = NO_SESSION
         while id == NO_SESSION or id in self._sessions:
             id = 1 + self._random_below(SESSION_ID_MAX)
         session = FetchSession(id, uses_topic_ids, now)
         session.partitions = partitions
-        self._sessions[id] = session
+        self._add(session)
         return session
+
+    def _add(self, session: FetchSession) -> None:
+        self._sessions[session.id] = session
+        self._partition_count += len(session.partitions)
+
+    def _remove(self, id: int) -> None:
+        session = self._sessions.pop(id, None)
+        if session is not None:
+            self._partition_count -= len(session.partitions)
+
+    def _has_room_for(self, partitions: Sized) -> bool:
+        return self._partition_count + len(partitions) <= PARTITIONS_MAX
 
     def _evict(self, partition_count: int, now: float) -> bool:
         """Makes a place for a session of `partition_count` partitions, if one may be taken."""
@@ -231,7 +253,7 @@ class FetchSessions:
             if smallest is None or len(smallest.partitions) >= partition_count:
                 return False
             oldest = smallest
-        del self._sessions[oldest.id]
+        self._remove(oldest.id)
         return True
 
 

@@ -252,6 +252,36 @@ def test_a_larger_session_takes_the_place_of_a_smaller_one_that_is_old_enough() 
     assert opened(sessions, 0, 1) != 0
 
 
+def test_no_session_is_opened_beyond_the_partitions_that_all_may_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("asyncbroker.fetch_sessions.PARTITIONS_MAX", 4)
+    clock = ManualClock()
+    sessions = sessions_on(clock)
+    assert opened(sessions, *range(5)) == 0
+    three = opened(sessions, 0, 1, 2)
+    assert opened(sessions, 0, 1) == 0
+    one = opened(sessions, 0)
+    assert 0 not in (three, one)
+    sessions.open(request(session_id=three, epoch=-1), NAMES_VERSION)
+    assert opened(sessions, 0, 1, 2) != 0
+    clock.advance(EVICTION_AGE_SECONDS + 1)
+    assert opened(sessions, 0) != 0
+
+
+def test_a_session_that_outgrows_the_partitions_that_all_may_have_ends_with_its_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("asyncbroker.fetch_sessions.PARTITIONS_MAX", 3)
+    sessions = sessions_on(ManualClock())
+    id = opened(sessions, 0, 1)
+    assert sessions.open(request(2, session_id=id, epoch=1), NAMES_VERSION).session_id == id
+    context = sessions.open(request(3, session_id=id, epoch=2), NAMES_VERSION)
+    assert (context.session_id, indexes(context)) == (0, [0, 1, 2, 3])
+    assert len(sessions) == 0
+    assert opened(sessions, 0, 1, 2) != 0
+
+
 def test_without_slots_there_are_no_sessions() -> None:
     sessions = sessions_on(ManualClock(), slots_max=0)
     assert opened(sessions, 0) == 0
