@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from asyncbroker.context import RequestContext
-from asyncbroker.dispatch import REQUEST_BYTES_MAX, Close, Dispatcher, Parts, Waiting
+from asyncbroker.dispatch import (
+    REQUEST_BYTES_MAX,
+    REQUEST_ITEMS_MAX,
+    Close,
+    Dispatcher,
+    Parts,
+    Waiting,
+)
 from asyncbroker.error_responses import error_response
 from asyncbroker.handlers import HANDLERS
 from asyncbroker.metrics import Metrics
@@ -209,6 +216,15 @@ def test_only_produce_may_be_very_large() -> None:
     outcome = dispatched.serve(pack(">i", len(body)) + body)
     assert isinstance(outcome, Close)
     assert "the limit is" in str(outcome.reason)
+
+
+def test_a_request_of_more_items_than_can_be_served_in_a_moment_closes() -> None:
+    dispatched = Dispatched(DescribeGroups=answer)
+    head = pack(">hhih", 15, 0, 1, -1)
+    body = head + pack(">i", REQUEST_ITEMS_MAX + 1) + bytes(2 * (REQUEST_ITEMS_MAX + 1))
+    outcome = dispatched.serve(pack(">i", len(body)) + body)
+    assert isinstance(outcome, Close)
+    assert "too many in all" in str(outcome.reason)
 
 
 def test_a_protocol_error_of_a_handler_closes() -> None:
