@@ -211,6 +211,7 @@ class Connection(asyncio.BufferedProtocol):
         self._queue.clear()
         self._queued_bytes = 0
         self._is_ending = True
+        self._watch.hurry()
         if self._is_open and not self.is_busy():
             self.close(None)
 

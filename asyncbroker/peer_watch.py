@@ -4,7 +4,7 @@ Time is not measured per request. Once a second the connection shows what it see
 is compared with the last time; only what does not move makes a deadline come nearer.
 
 - A peer that does not take its responses is closed after `slow_reader_seconds_max` without
-  progress.
+  progress, and sooner while the broker stops: one that is stuck must not hold it up.
 - A frame that has begun must become whole in `unfinished_seconds_max`, and the time that a slow but
   honest link takes for what has arrived.
 - A peer that has left, of whose requests some are still to be served, has `leaving_seconds_max`.
@@ -15,7 +15,7 @@ Pure: it knows neither a socket nor a clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 
@@ -30,6 +30,8 @@ class ConnectionLimits:
     unfinished_seconds_max: float = 60.0
     unfinished_bytes_per_second_min: int = 16 * 1024
     slow_reader_seconds_max: float = 30.0
+    # The same when the broker stops, which whoever started it waits for ten seconds, as a rule.
+    stopping_reader_seconds_max: float = 3.0
     leaving_seconds_max: float = 10.0
 
 
@@ -74,6 +76,12 @@ class PeerWatch:
         self._began_at = now
         self._left_at = now
         self._taken_at = now
+
+    def hurry(self) -> None:
+        """The broker stops: there is less patience now with who does not take its last answers."""
+        limits = self._limits
+        seconds = min(limits.slow_reader_seconds_max, limits.stopping_reader_seconds_max)
+        self._limits = replace(limits, slow_reader_seconds_max=seconds)
 
     def look(self, sight: Sight, now: float) -> TooSlow | None:
         """Compares with the last time; says when the connection has to go, and why."""

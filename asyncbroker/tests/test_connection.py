@@ -307,6 +307,21 @@ async def test_stopping_drops_who_does_not_end_in_time() -> None:
         assert gate.lost == 1
 
 
+@on_both_loops
+async def test_a_peer_that_takes_nothing_does_not_hold_up_a_stop() -> None:
+    handlers = stand_ins(ListGroups=large_answer)
+    async with edge(handlers, send_buffer_bytes=65536) as running:
+        peer = await running.connect(4096)
+        cast(asyncio.Transport, peer.writer.transport).pause_reading()
+        peer.send(request_frame("ListGroups", 0, ListGroupsRequest()) * 5)
+        await until(lambda: any(one._output.is_full for one in running.connections._open))
+        running.server.begin_stop()
+        stopping = asyncio.ensure_future(running.server.finish_stop(15.0))
+        await until(lambda: running.connections._all_gone is not None)
+        running.advance(5.0)
+        await patiently(stopping)
+
+
 # ---- back-pressure
 
 

@@ -55,6 +55,16 @@ def test_a_peer_that_takes_nothing_is_given_up_after_the_moment_it_stopped() -> 
     assert verdict_at(replace(QUIET, unsent=(100, 0))) == (31, TooSlow.SLOW_READER)
 
 
+def test_a_peer_that_takes_nothing_does_not_hold_up_a_stop() -> None:
+    watch = PeerWatch(LIMITS, START)
+    watch.look(replace(QUIET, unsent=(100, 0)), START)
+    assert watch.look(replace(QUIET, unsent=(100, 0)), START + 4) is None
+    watch.hurry()
+    assert watch.look(replace(QUIET, unsent=(90, 0)), START + 5) is None
+    assert watch.look(replace(QUIET, unsent=(90, 0)), START + 7) is None
+    assert watch.look(replace(QUIET, unsent=(90, 0)), START + 8) is TooSlow.SLOW_READER
+
+
 def test_a_peer_that_takes_a_little_each_time_stays() -> None:
     watch = PeerWatch(LIMITS, START)
     for second in range(500):
