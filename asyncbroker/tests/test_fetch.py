@@ -125,6 +125,20 @@ async def test_large_ranges_are_sent_from_the_file_and_small_ones_are_read() -> 
         assert len(bytes_of(large)) > LARGE
 
 
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean stop", "crash"])
+async def test_the_ends_do_not_go_backwards_over_a_restart(is_clean: bool) -> None:
+    """Rule 60: also right after it, before anything is appended."""
+    files, metadata = MemoryFiles(), MemoryMetadataStore()
+    async with under_test(files=files, metadata=metadata) as test:
+        await flights_with(test, 10, LARGE, 10)
+    if not is_clean:
+        forget_clean_stop(files)
+    async with under_test(files=files, metadata=metadata) as test:
+        answer = await test.fetch(isolation_level=1)
+        assert (answer.high_watermark, answer.last_stable_offset) == (3, 3)
+        assert answer.log_start_offset == 0
+
+
 # ---- limits
 
 

@@ -13,6 +13,7 @@ import pytest
 from asyncbroker.context import RequestContext
 from asyncbroker.error_responses import error_response
 from asyncbroker.log.files import MemoryFiles
+from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.protocol.api import API_BY_NAME
 from asyncbroker.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from asyncbroker.protocol.messages.produce import (
@@ -37,6 +38,7 @@ from asyncbroker.tests.data_path_harness import (
     batch_of,
     bytes_of,
     errors_of,
+    forget_clean_stop,
     idempotent,
     log_bytes,
     outcome_of,
@@ -540,6 +542,23 @@ async def test_an_unknown_producer_may_begin_anywhere() -> None:
     async with under_test() as test:
         await test.topic()
         assert (await test.produce(idempotent(12345))).error_code == 0
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean stop", "crash"])
+async def test_a_resend_after_a_restart_is_no_duplicate(is_clean: bool) -> None:
+    """Rule 51, peers 14: the ack was lost, the producer comes again, with all five batches."""
+    files, metadata = MemoryFiles(), MemoryMetadataStore()
+    async with under_test(files=files, metadata=metadata) as test:
+        await test.topic()
+        for sequence in range(5):
+            await test.produce(idempotent(sequence), acks=-1)
+    if not is_clean:
+        forget_clean_stop(files)
+    async with under_test(files=files, metadata=metadata) as test:
+        for sequence in range(5):
+            outcome = await test.produce(idempotent(sequence), acks=-1)
+            assert (outcome.error_code, outcome.base_offset) == (0, sequence)
+        assert (await test.produce(idempotent(5))).base_offset == 5
 
 
 async def test_five_pipelined_batches_are_applied_in_the_order_in_which_they_came() -> None:
