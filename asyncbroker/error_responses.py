@@ -294,6 +294,22 @@ def _delete_groups(
     )
 
 
+def _elect_leaders(
+    messages: Any, version: int, request: Any, code: int, message: str | None
+) -> Any:
+    if version >= 1:
+        return None
+    return messages.ElectLeadersResponse(
+        replica_election_results=[
+            messages.ReplicaElectionResult(
+                asked.topic,
+                [messages.PartitionResult(index, code, message) for index in asked.partitions],
+            )
+            for asked in request.topic_partitions or ()
+        ]
+    )
+
+
 def _describe_topic_partitions(
     messages: Any, version: int, request: Any, code: int, message: str | None
 ) -> Any:
@@ -354,6 +370,7 @@ _BY_ITEM: Final[dict[str, Callable[[Any, int, Any, int, str | None], Any]]] = {
     "CreatePartitions": _create_partitions,
     "DescribeLogDirs": _describe_log_dirs,
     "DeleteGroups": _delete_groups,
+    "ElectLeaders": _elect_leaders,
     "DescribeTopicPartitions": _describe_topic_partitions,
     "AlterConfigs": _alter_configs,
     "IncrementalAlterConfigs": _incremental_alter_configs,

@@ -7,7 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ElectionType,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AdminClient,
     ConfigResource,
@@ -238,6 +245,15 @@ def test_admin_replaces_settings(bootstrap_servers: str, fresh: Fresh, admin: Ad
     configs = future.result(10)
     assert configs["segment.ms"].value == "5000"
     assert configs["retention.ms"].is_default
+
+
+def test_admin_elects_no_leader_where_there_is_one(fresh: Fresh, admin: AdminClient) -> None:
+    topic = fresh("led")
+    create(admin, topic, 1)
+    partitions = [TopicPartition(topic, 0), TopicPartition(topic, 5)]
+    outcomes = admin.elect_leaders(ElectionType.PREFERRED, partitions).result(10)
+    codes = {partition.partition: error.name() for partition, error in outcomes.items()}
+    assert codes == {0: "ELECTION_NOT_NEEDED", 5: "UNKNOWN_TOPIC_OR_PART"}
 
 
 def test_admin_deletes_records(bootstrap_servers: str, fresh: Fresh, admin: AdminClient) -> None:

@@ -100,6 +100,7 @@ APIS: Final[tuple[Api, ...]] = (
     _api(35, "DescribeLogDirs", "describe_log_dirs", "1-4", 2),
     _api(37, "CreatePartitions", "create_partitions", "0-3", 2),
     _api(42, "DeleteGroups", "delete_groups", "0-2", 2),
+    _api(43, "ElectLeaders", "elect_leaders", "0-2", 2),
     _api(44, "IncrementalAlterConfigs", "incremental_alter_configs", "0-1", 1),
     _api(47, "OffsetDelete", "offset_delete", "0", NEVER_FLEXIBLE),
     _api(60, "DescribeCluster", "describe_cluster", "0-1", 0),
