@@ -188,6 +188,14 @@ def test_admin_describes_topics_page_by_page(bootstrap_servers: str, fresh: Fres
     assert seen == [(topic, index) for topic in topics for index in range(3)]
 
 
+def test_admin_finds_no_partition_on_its_way(bootstrap_servers: str, fresh: Fresh) -> None:
+    topic = fresh("still")
+    create(bootstrap_servers, topic, 1)
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap_servers)
+    assert not admin.list_partition_reassignments({topic: [0]})
+    admin.close()
+
+
 def test_records_survive_a_restart(own_broker: BrokerProcess, fresh: Fresh) -> None:
     topic = fresh("restart")
     servers = own_broker.bootstrap_servers

@@ -70,6 +70,7 @@ HANDLERS: Final[dict[int, Handler]] = {
         _handler(42, "0-2"),
         _handler(43, "0-2"),
         _handler(44, "0-1"),
+        _handler(46, "0"),
         _handler(47, "0"),
         _handler(60, "0-1"),
         _handler(75, "0"),
