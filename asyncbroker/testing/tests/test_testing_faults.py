@@ -236,9 +236,6 @@ def test_a_stop_does_not_wait_for_a_dropped_response(broker: BrokerThread) -> No
 async def test_members_meet_a_rebalance_that_a_fault_makes_up() -> None:
     async with Broker() as broker:
         await broker.topic("t").append("one")
-        fault = broker.faults.on(api="Heartbeat", group="g", times=1).error(
-            ErrorCode.UNKNOWN_MEMBER_ID
-        )
         consumer = AIOKafkaConsumer(
             "t",
             bootstrap_servers=broker.bootstrap_servers,
@@ -251,6 +248,9 @@ async def test_members_meet_a_rebalance_that_a_fault_makes_up() -> None:
         async with consumer:
             assert (await asyncio.wait_for(consumer.getone(), 10)).value == b"one"
             first = broker.group("g").generation
+            fault = broker.faults.on(api="Heartbeat", group="g", times=1).error(
+                ErrorCode.UNKNOWN_MEMBER_ID
+            )
             await broker.wait_for(until=lambda: fault.fired == 1)
             await broker.wait_for(until=lambda: broker.group("g").generation > first)
             await broker.wait_for(group="g", state="Stable", members=1)
