@@ -39,6 +39,8 @@ def assert_records(
     partitions. Raises AssertionError with a diff, `-` for what is missing and `+` for what should
     not be there.
     """
+    # The test's line is what pytest is to show, and not this one.
+    __tracebackhide__ = True
     records = list(actual if isinstance(actual, Iterable) else actual.records())
     wanted = [_fields_of(item) for item in expected]
     shown_names = _names_in(wanted)
@@ -67,6 +69,7 @@ def assert_records(
 
 def assert_committed(group: Group, expected: Mapping[tuple[str, int], int]) -> None:
     """Holds all offsets that a group has committed against `{(topic, partition): offset}`."""
+    __tracebackhide__ = True
     if dict(group.offsets) == dict(expected):
         return
     wanted = [f"{topic}-{index}: {offset}" for (topic, index), offset in sorted(expected.items())]
