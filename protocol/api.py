@@ -104,6 +104,7 @@ APIS: Final[tuple[Api, ...]] = (
     _api(44, "IncrementalAlterConfigs", "incremental_alter_configs", "0-1", 1),
     _api(46, "ListPartitionReassignments", "list_partition_reassignments", "0", 0),
     _api(47, "OffsetDelete", "offset_delete", "0", NEVER_FLEXIBLE),
+    _api(48, "DescribeClientQuotas", "describe_client_quotas", "0-1", 1),
     _api(60, "DescribeCluster", "describe_cluster", "0-1", 0),
     _api(75, "DescribeTopicPartitions", "describe_topic_partitions", "0", 0),
 )

@@ -72,6 +72,7 @@ HANDLERS: Final[dict[int, Handler]] = {
         _handler(44, "0-1"),
         _handler(46, "0"),
         _handler(47, "0"),
+        _handler(48, "0-1"),
         _handler(60, "0-1"),
         _handler(75, "0"),
     )
