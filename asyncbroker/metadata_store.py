@@ -181,9 +181,12 @@ class SqliteMetadataStore:
         """Opens or creates the file. DirectoryRefused when it is none of ours."""
         import sqlite3
 
-        connection = sqlite3.connect(
-            self._path, timeout=0, isolation_level=None, check_same_thread=False
-        )
+        try:
+            connection = sqlite3.connect(
+                self._path, timeout=0, isolation_level=None, check_same_thread=False
+            )
+        except sqlite3.Error as error:
+            raise DirectoryRefused(f"{self._path}: {error}") from error
         try:
             self._prepare(connection)
             state = _read_state(connection)

@@ -194,6 +194,11 @@ def test_a_damaged_file_is_refused(tmp_path: Path, damage: Callable[[bytes], byt
         SqliteMetadataStore(path).open()
 
 
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DirectoryRefused, match="unable to open"):
+        SqliteMetadataStore(tmp_path).open()
+
+
 def test_a_file_in_use_is_refused(tmp_path: Path) -> None:
     store = SqliteMetadataStore(tmp_path / FILE_NAME)
     store.open()
