@@ -10,11 +10,20 @@ from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.admin import KafkaAdminClient, NewTopic
+from kafka.admin import (
+    ACLFilter,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    KafkaAdminClient,
+    NewTopic,
+    ResourcePatternFilter,
+    ResourceType,
+)
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from kafka.errors import RebalanceInProgressError
+from kafka.errors import RebalanceInProgressError, SecurityDisabledError
 from kafka.structs import OffsetAndMetadata
 
 from compat_tests.conftest import BrokerProcess
@@ -193,6 +202,15 @@ def test_admin_finds_no_partition_on_its_way(bootstrap_servers: str, fresh: Fres
     create(bootstrap_servers, topic, 1)
     admin = KafkaAdminClient(bootstrap_servers=bootstrap_servers)
     assert not admin.list_partition_reassignments({topic: [0]})
+    admin.close()
+
+
+def test_admin_is_told_that_there_is_no_access_control(bootstrap_servers: str) -> None:
+    any_resource = ResourcePatternFilter(ResourceType.ANY, None, ACLResourcePatternType.ANY)
+    any_rule = ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, any_resource)
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap_servers)
+    with pytest.raises(SecurityDisabledError):
+        admin.describe_acls(any_rule)
     admin.close()
 
 

@@ -95,6 +95,7 @@ APIS: Final[tuple[Api, ...]] = (
     _api(21, "DeleteRecords", "delete_records", "0-2", 2),
     _api(22, "InitProducerId", "init_producer_id", "0-5", 2),
     _api(23, "OffsetForLeaderEpoch", "offset_for_leader_epoch", "2-4", 4),
+    _api(29, "DescribeAcls", "describe_acls", "1-3", 2),
     _api(32, "DescribeConfigs", "describe_configs", "0-4", 4),
     _api(33, "AlterConfigs", "alter_configs", "0-2", 2),
     _api(35, "DescribeLogDirs", "describe_log_dirs", "1-4", 2),

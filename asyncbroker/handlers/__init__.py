@@ -63,6 +63,7 @@ HANDLERS: Final[dict[int, Handler]] = {
         _handler(21, "0-2"),
         _handler(22, "0-5"),
         _handler(23, "2-4"),
+        _handler(29, "1-3"),
         _handler(32, "0-4"),
         _handler(33, "0-2"),
         _handler(35, "1-4"),
