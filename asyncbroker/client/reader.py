@@ -16,7 +16,13 @@ from typing import Final
 
 from asyncbroker.client.cluster import Cluster, TopicPartition
 from asyncbroker.client.connection import Connection, Deadline
-from asyncbroker.client.errors import BrokerError, BrokerUnreachable, ClientError, ConnectionLost
+from asyncbroker.client.errors import (
+    BrokerError,
+    BrokerUnreachable,
+    ClientError,
+    ConnectionLost,
+    RequestTimedOut,
+)
 from asyncbroker.client.partitions import READ_UNCOMMITTED, by_topic, partition_error
 from asyncbroker.protocol.batches import batches
 from asyncbroker.protocol.compression import CorruptBatch
@@ -100,6 +106,7 @@ class Reader:
         # A topic that is deleted and made again gets another id: its offsets mean something else.
         self._topic_ids: dict[str, bytes] = {}
         self._trouble: Deadline | None = None
+        self._last_trouble: ClientError | None = None
         self._failure: BrokerError | None = None
 
     def __enter__(self) -> Reader:
@@ -138,7 +145,12 @@ class Reader:
         except (BrokerError, BrokerUnreachable, ConnectionLost) as error:
             self._wait_out(error)
             return []
-        self._trouble = None
+        except RequestTimedOut:
+            if self._last_trouble is None:
+                raise
+            # The time ran out in the middle of one more attempt: what the others met says more.
+            raise self._last_trouble from None
+        self._trouble = self._last_trouble = None
         return fetched
 
     def _raise_failure(self) -> None:
@@ -153,8 +165,9 @@ class Reader:
         self.close()
         if self._trouble is None:
             self._trouble = self._cluster.deadline()
+        self._last_trouble = error
         if not self._cluster.may_pass(error) or not self._cluster.back_off(self._trouble):
-            self._trouble = None
+            self._trouble = self._last_trouble = None
             raise error
 
     # --- sending ----------------------------------------------------------------------------------
