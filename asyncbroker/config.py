@@ -129,7 +129,8 @@ def load_config(path: str | None = None, assignments: Iterable[str] = ()) -> Bro
     settings: dict[str, str] = {}
     if path is not None:
         try:
-            with open(path, encoding="utf-8") as file:
+            # With the mark that editors on Windows put before it.
+            with open(path, encoding="utf-8-sig") as file:
                 settings.update(parse_properties(file.read()))
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: {error}") from error

@@ -15,6 +15,8 @@ from typing import Final
 from asyncbroker.settings import InvalidSetting
 
 PORT_MAX: Final = 65535
+# As DNS has it; a longer one could not be told to clients.
+HOST_LENGTH_MAX: Final = 255
 SERVED_PROTOCOL: Final = "PLAINTEXT"
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
@@ -73,6 +75,8 @@ def _parse_endpoints(setting: str, texts: tuple[str, ...]) -> dict[str, tuple[st
         host, colon, port = address.rpartition(":")
         if not (name and separator and colon and port.isdecimal() and int(port) <= PORT_MAX):
             raise InvalidSetting(f"{setting}={text}: must be NAME://HOST:PORT")
+        if len(host) > HOST_LENGTH_MAX:
+            raise InvalidSetting(f"{setting}={text}: no host has so long a name")
         name = name.upper()
         if name in endpoints:
             raise InvalidSetting(f"{setting}={text}: there are two listeners {name}")

@@ -79,12 +79,13 @@ class Server:
                 advertised = advertised_address(listener, sockets[0].getsockname()[1])
                 self.addresses.append(advertised)
                 opened += [(listening, advertised) for listening in sockets]
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
+            # A UnicodeError is a name that DNS cannot have.
             for listening, _ in opened:
                 listening.close()
             self.addresses.clear()
             where = Address(listener.host, listener.port)
-            reason = error.strerror or error
+            reason = getattr(error, "strerror", None) or error
             raise CannotListen(f"cannot listen on {where}: {reason}") from error
         self._sockets = [listening for listening, _ in opened]
         self.bound = [Address(*listening.getsockname()[:2]) for listening in self._sockets]

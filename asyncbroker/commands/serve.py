@@ -79,6 +79,9 @@ def serve(
 
     if data is not None and memory:
         raise click.UsageError("--data and --memory exclude each other")
+    if data == "":
+        # A variable that is not set, as a rule; the working directory is not what was meant.
+        raise click.UsageError("--data needs a directory")
     logs.configure(log_format, log_level)
     try:
         config = load_config(config_path, assignments)
@@ -119,8 +122,10 @@ def with_listeners(
 
 
 def _parse_address(text: str, option: str) -> tuple[str, int]:
+    from asyncbroker.listeners import HOST_LENGTH_MAX
+
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
+    if len(host) > HOST_LENGTH_MAX or not colon or not port.isdecimal() or int(port) > 65535:
         raise click.BadParameter(f"{text!r} is not HOST:PORT", param_hint=option)
     host = host.removeprefix("[").removesuffix("]")
     return ("" if host == "*" else host), int(port)

@@ -110,6 +110,12 @@ def test_a_real_brokers_file_loads_with_one_warning(tmp_path: Path) -> None:
     assert "num.partitions" not in warning
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("num.partitions=3\r\n", encoding="utf-8-sig", newline="")
+    assert load_config(str(path)).num_partitions == 3
+
+
 def test_assignments_go_before_the_file(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     path.write_text("num.partitions=3\nnode.id=7\n")
@@ -211,6 +217,7 @@ def test_listeners_are_read(settings: dict[str, str], listeners: list[Listener])
     [
         ({"listeners": "localhost:9092"}, "listeners=localhost:9092: must be NAME://HOST:PORT"),
         ({"listeners": "PLAINTEXT://:70000"}, "must be NAME://HOST:PORT"),
+        ({"advertised.listeners": f"PLAINTEXT://{'a' * 256}:1"}, "no host has so long a name"),
         ({"listeners": "A://:1"}, "listener.security.protocol.map has no protocol for it"),
         ({"listeners": "SASL_SSL://:9092"}, "SASL_SSL is not served, only PLAINTEXT"),
         ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "there are two listeners PLAINTEXT"),
