@@ -147,6 +147,7 @@ class Topics:
     def check_new(self, name: str, partition_count: int) -> None:
         """Raises KafkaError when a topic of this name and size cannot be created now."""
         check_topic_name(name)
+        self._check_online()
         if name in self._by_name or name in self._creating:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
         other = self._names.get(collision_key(name))
@@ -395,6 +396,7 @@ class Topics:
         removed after that.
         """
         topic.check_not_deleting()
+        self._check_online()
         topic.is_deleting = True
         task = self._run(self._delete(topic), f"delete topic {topic.name}")
         self._removing[topic.name] = task
@@ -445,6 +447,13 @@ class Topics:
         for partition in topic.partitions:
             partition.refuse(error)
         self._on_deleted([topic.name])
+
+    def _check_online(self) -> None:
+        """What is created or deleted in a directory that has failed might not be so for good."""
+        if self._storage.error is not None:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, "the log directory is offline until a restart"
+            )
 
     def _free_name(self, name: str) -> None:
         key = collision_key(name)

@@ -309,6 +309,21 @@ async def test_a_creation_that_cannot_be_stored_leaves_nothing() -> None:
         assert test.broker.topics.get("kept") is None
 
 
+async def test_no_topic_comes_or_goes_while_the_directory_is_offline() -> None:
+    async with Machine().broker() as test:
+        topic = await test.broker.topics.create("old", 1, {})
+        test.broker.storage.fail(OSError(errno.EIO, "made up"))
+        for change in (
+            lambda: test.broker.topics.create("new", 1, {}),
+            lambda: test.broker.topics.delete(topic),
+        ):
+            with pytest.raises(KafkaError, match="offline until a restart") as raised:
+                await change()
+            assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert [topic.name for topic in test.broker.topics] == ["old"]
+        test.broker.storage.error = None
+
+
 async def test_settings_of_a_topic_on_its_way_out_cannot_change() -> None:
     machine = Machine()
     async with machine.broker() as test:
