@@ -174,7 +174,15 @@ class Recovery:
                 damage = CorruptLog(segment.log_path, f"the log is at {next_offset} already", 0)
                 self._cut(segments, at - 1, segments[at - 1].size, next_offset, damage)
                 break
-            next_offset = max(next_offset, segment.base_offset)
+            if segment.base_offset > next_offset:
+                # Only compaction may do this; readers would pass over the rest without a word.
+                logger.warning(
+                    "%s: offsets %d to %d are in no segment: they were compacted away, or are lost",
+                    self.directory,
+                    next_offset,
+                    segment.base_offset - 1,
+                )
+                next_offset = segment.base_offset
             good_size = durable_size = segment.rewind(max(start, segment.base_offset))
             # Compaction leaves gaps, but never in the newest segment; the base offset, which is not
             # under the CRC, can be checked there.

@@ -167,6 +167,28 @@ def test_later_segments_behind_unpromised_damage_are_kept_aside() -> None:
     assert len(read_all(crashed(log, files))) == 5
 
 
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_a_segment_that_is_gone_between_others_is_told(
+    is_removed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = with_config(segment_bytes=300)
+    files = MemoryFiles()
+    log = open_log(files, config=config)
+    append_each(log, 9)
+    log.close(clean=False)
+    first, second, third = (name for name in names(files) if name.endswith(".log"))
+    caplog.set_level(logging.WARNING)
+    recovered(copied(files), config)
+    assert "in no segment" not in caplog.text
+    if is_removed:
+        files.remove(f"{DIRECTORY}/{second}")
+    else:
+        truncate(files, f"{DIRECTORY}/{second}", 0)
+    log = recovered(files, config)
+    assert f"offsets {int(second[:20])} to {int(third[:20]) - 1} are in no segment" in caplog.text
+    assert (log.log_start_offset, log.end_offset) == (int(first[:20]), 9)
+
+
 def test_damage_inside_what_was_promised_is_an_error_and_touches_nothing() -> None:
     files = MemoryFiles()
     config = with_config(segment_bytes=300)
