@@ -45,6 +45,8 @@ ATTACKERS: Final = 8
 RESPONSE_WAIT_SECONDS: Final = 0.05
 FLOOD_CONNECTIONS: Final = 60
 HEALTHY_TOPIC: Final = "a-topic-of-somebody-else"
+# They are there, so that a request that names them gets past the question whether they are.
+ATTACKED_TOPICS: Final = ("t", "u")
 
 EDGES: Final = {
     "int8": (-128, -1, 0, 1, 127),
@@ -117,7 +119,8 @@ class Fuzzer:
     async def _be_healthy(self, deadline: float) -> None:
         try:
             reader, writer = await asyncio.open_connection(self._host, self._port)
-            await self._ask(reader, writer, "Metadata", 4, topics=[_topic(HEALTHY_TOPIC)])
+            topics = [_topic(name) for name in (HEALTHY_TOPIC, *ATTACKED_TOPICS)]
+            await self._ask(reader, writer, "Metadata", 4, topics=topics)
             while time.monotonic() < deadline and not self.report.failures:
                 await self._produce_and_fetch(reader, writer)
                 await asyncio.sleep(0.02)
@@ -261,7 +264,9 @@ class Fuzzer:
         if name in EDGES:
             return self._random.choice(EDGES[name])
         if name == "string":
-            return self._random.choice(("", "t", "u", "group", "range", "a b", "x" * 300, "\0"))
+            return self._random.choice(
+                ("", *ATTACKED_TOPICS, "group", "range", "a b", "x" * 300, "\0")
+            )
         if name == "uuid":
             return self._random.choice((bytes(16), self._random.randbytes(16)))
         if name == "records" and self._random.random() < 0.7:
