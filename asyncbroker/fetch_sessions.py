@@ -26,6 +26,7 @@ from asyncbroker.clock import Clock
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from asyncbroker.partition import Partition
     from asyncbroker.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
 
 NO_SESSION: Final = 0
@@ -52,15 +53,17 @@ class FetchedPartition:
     """A partition to read, and what its reader was last told about it.
 
     `topic` is empty in a request by id until the id has been found once; what it was then is kept,
-    to tell a topic that was created anew from one that never was.
+    to tell a topic that was created anew from one that never was. `partition` is where the last
+    look found it.
     """
 
-    __slots__ = ("high_watermark", "log_start_offset", "topic", "topic_id", "wanted")
+    __slots__ = ("high_watermark", "log_start_offset", "partition", "topic", "topic_id", "wanted")
 
     def __init__(self, topic: str, topic_id: bytes, wanted: FetchPartition) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.wanted = wanted
+        self.partition: Partition | None = None
         self.high_watermark = -1
         self.log_start_offset = -1
 
@@ -118,7 +121,7 @@ class FetchSession:
 class FetchContext:
     """What one request reads, and how its answer has to look."""
 
-    __slots__ = ("_expected_epoch", "_is_incremental", "partitions", "session")
+    __slots__ = ("_expected_epoch", "is_incremental", "partitions", "session")
 
     def __init__(
         self,
@@ -129,7 +132,7 @@ class FetchContext:
     ) -> None:
         self.partitions = list(partitions)
         self.session = session
-        self._is_incremental = is_incremental
+        self.is_incremental = is_incremental
         self._expected_epoch = session.epoch if session is not None else INITIAL_EPOCH
 
     @property
@@ -137,23 +140,27 @@ class FetchContext:
         """The id to answer with; 0 without a session."""
         return self.session.id if self.session is not None else NO_SESSION
 
-    def select(self, answers: list[PartitionData]) -> list[tuple[FetchedPartition, PartitionData]]:
-        """Pairs partitions with their answers (same order), leaving out those without news.
+    def select(
+        self, answers: list[PartitionData | None]
+    ) -> list[tuple[FetchedPartition, PartitionData]]:
+        """Pairs partitions with their answers (same order), leaving out those without news; of an
+        incremental request an answer may be None, where there was none to be expected.
 
         Raises KafkaError if another request has used the session since this one came.
         """
         session = self.session
-        if session is None:
-            return list(zip(self.partitions, answers, strict=True))
-        if session.epoch != self._expected_epoch:
+        if session is not None and session.epoch != self._expected_epoch:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        selected = []
-        for fetched, answer in zip(self.partitions, answers, strict=True):
-            if fetched.must_answer(answer) or not self._is_incremental:
-                selected.append((fetched, answer))
-        for fetched, answer in selected:
-            if _has_records(answer):
-                session.move_to_end(fetched)
+        selected = [
+            (fetched, answer)
+            for fetched, answer in zip(self.partitions, answers, strict=True)
+            if answer is not None
+            and (session is None or fetched.must_answer(answer) or not self.is_incremental)
+        ]
+        if session is not None:
+            for fetched, answer in selected:
+                if _has_records(answer):
+                    session.move_to_end(fetched)
         return selected
 
 

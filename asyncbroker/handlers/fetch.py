@@ -106,6 +106,7 @@ class _Fetch:
         "_context",
         "_has_verdict",
         "_is_committed",
+        "_last_looks",
         "_looks",
         "_topics",
         "_version",
@@ -123,13 +124,14 @@ class _Fetch:
         self._context = context
         self._bytes_max = min(request.max_bytes, broker.config.fetch_max_bytes)
         self._is_committed = request.isolation_level == READ_COMMITTED
+        self._looks: list[_Look] = []
         self.look_again()
 
     # ---- looking: which ranges of which files
 
     def look_again(self) -> None:
-        """Forgets what was found."""
-        self._looks: list[_Look] = []
+        """Makes the next look begin anew; it will keep what has not changed since the last one."""
+        self._last_looks, self._looks = self._looks, []
         # What is found, and what there is: more, if the next batch is too large for the limits.
         self.size = self.available_bytes = 0
         # An error, or a reason not to wait for more.
@@ -142,7 +144,7 @@ class _Fetch:
     def seen(self) -> list[tuple[Partition, int]]:
         """Where more records may come from, each with the high watermark that it had."""
         return [
-            (look.partition, look.answer.high_watermark)
+            (look.partition, look.high_watermark)
             for look in self._looks
             if look.partition is not None
         ]
@@ -151,6 +153,8 @@ class _Fetch:
         """Looks at the partitions not looked at yet, up to one that takes the disk to find its way
         in; returns whether that was all of them."""
         for fetched in self._context.partitions[len(self._looks) :]:
+            if self._keeps_last_look() or self._is_quiet(fetched):
+                continue
             try:
                 partition = self._find(fetched)
                 if self._diverges(partition, fetched.wanted):
@@ -184,9 +188,45 @@ class _Fetch:
             else:
                 self._add(partition, fetched.wanted, located)
 
+    def _keeps_last_look(self) -> bool:
+        """Keeps what was found in the partition that is next, if a look would find it again: a wait
+        ends with an append to one of what may be thousands of partitions."""
+        if len(self._looks) >= len(self._last_looks):
+            return False
+        look = self._last_looks[len(self._looks)]
+        if not look.is_current():
+            return False
+        self._note(look)
+        return True
+
+    def _is_quiet(self, fetched: FetchedPartition) -> bool:
+        """Notes that there is nothing to say, if the reader of a session is at the end and knows
+        it: of most partitions of a large session most of the time."""
+        partition, wanted = fetched.partition, fetched.wanted
+        if (
+            partition is None
+            or not self._context.is_incremental
+            or wanted.fetch_offset != fetched.high_watermark
+            or wanted.last_fetched_epoch >= 0
+            or wanted.current_leader_epoch not in (-1, partition.leader_epoch)
+            or partition.high_watermark != fetched.high_watermark
+            or partition.log_start_offset != fetched.log_start_offset
+            or not partition.is_readable()
+        ):
+            return False
+        self._note(_Look(None, partition, None, 0))
+        return True
+
+    def _note(self, look: _Look) -> None:
+        self._looks.append(look)
+        self.available_bytes += look.available_bytes
+        if look.located is not None:
+            self.size += look.located.size
+
     def _find(self, fetched: FetchedPartition) -> Partition:
         """The partition, if it can be read by who knows this of it."""
         wanted = fetched.wanted
+        fetched.partition = None
         if self._version < TOPIC_IDS_VERSION:
             topic = self._topics.get(fetched.topic)
             if topic is None:
@@ -204,6 +244,7 @@ class _Fetch:
         partition = topic.partitions[wanted.partition]
         partition.check_readable()
         partition.check_leader_epoch(wanted.current_leader_epoch)
+        fetched.partition = partition
         return partition
 
     def _diverges(self, partition: Partition, wanted: FetchPartition) -> bool:
@@ -216,15 +257,17 @@ class _Fetch:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if epoch >= wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
             return False
-        self._add(partition, wanted, None)
-        self._looks[-1].answer.diverging_epoch = FetchEpochEndOffset(epoch, end_offset)
+        answer = self._add(partition, wanted, None)
+        answer.diverging_epoch = FetchEpochEndOffset(epoch, end_offset)
         self._has_verdict = True
         return True
 
     def _bytes_max_of(self, wanted: FetchPartition) -> int:
         return max(0, min(wanted.partition_max_bytes, self._bytes_max - self.size))
 
-    def _add(self, partition: Partition, wanted: FetchPartition, located: FileRange | None) -> None:
+    def _add(
+        self, partition: Partition, wanted: FetchPartition, located: FileRange | None
+    ) -> PartitionData:
         answer = PartitionData(
             partition_index=wanted.partition,
             high_watermark=partition.high_watermark,
@@ -233,16 +276,15 @@ class _Fetch:
             aborted_transactions=[] if self._is_committed else None,
             records=b"" if located is None else located,
         )
-        self._looks.append(_Look(answer, partition, located))
-        self.available_bytes += _available_bytes(partition, wanted, located)
-        if located is not None:
-            self.size += located.size
-            # A range ends with its segment, so what it lacks may lie in the next one.
-            if partition.is_in_older_segment(wanted.fetch_offset):
-                self._has_verdict = True
+        available_bytes = _available_bytes(partition, wanted, located)
+        self._note(_Look(answer, partition, located, available_bytes))
+        # A range ends with its segment, so what it lacks may lie in the next one.
+        if located is not None and partition.is_in_older_segment(wanted.fetch_offset):
+            self._has_verdict = True
+        return answer
 
     def _add_error(self, fetched: FetchedPartition, error: KafkaError) -> None:
-        self._looks.append(_Look(self._error(fetched.wanted.partition, error), None, None))
+        self._looks.append(_Look(self._error(fetched.wanted.partition, error), None, None, 0))
         self._has_verdict = True
 
     def _error(self, index: int, error: KafkaError) -> PartitionData:
@@ -296,6 +338,7 @@ class _Fetch:
 
     def _take(self, look: _Look, records: bytes | bytearray) -> None:
         """Puts what was read into an answer, if the client can read it."""
+        assert look.answer is not None
         look.answer.records = records
         look.located = None
         if self._version < ZSTD_VERSION and any(
@@ -304,6 +347,7 @@ class _Fetch:
             self._fail(look, KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE))
 
     def _fail(self, look: _Look, error: KafkaError) -> None:
+        assert look.answer is not None
         look.answer = self._error(look.answer.partition_index, error)
         look.located = None
 
@@ -322,16 +366,41 @@ class _Fetch:
 
 
 class _Look:
-    """What one partition has to say; `located` while its records are still in the file only."""
+    """What was seen of one partition, and what it has to say: `answer`, or None for nothing new.
+    `located` while its records are still in the file only."""
 
-    __slots__ = ("answer", "located", "partition")
+    __slots__ = (
+        "answer",
+        "available_bytes",
+        "high_watermark",
+        "located",
+        "log_start_offset",
+        "partition",
+    )
 
     def __init__(
-        self, answer: PartitionData, partition: Partition | None, located: FileRange | None
+        self,
+        answer: PartitionData | None,
+        partition: Partition | None,
+        located: FileRange | None,
+        available_bytes: int,
     ) -> None:
         self.answer = answer
         self.partition = partition
         self.located = located
+        self.available_bytes = available_bytes
+        self.high_watermark = -1 if partition is None else partition.high_watermark
+        self.log_start_offset = -1 if partition is None else partition.log_start_offset
+
+    def is_current(self) -> bool:
+        """Whether another look would see the same."""
+        partition = self.partition
+        return (
+            partition is not None
+            and partition.high_watermark == self.high_watermark
+            and partition.log_start_offset == self.log_start_offset
+            and partition.is_readable()
+        )
 
 
 def _available_bytes(

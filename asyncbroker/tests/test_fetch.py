@@ -13,6 +13,7 @@ import pytest
 from asyncbroker.context import RequestContext
 from asyncbroker.log.files import MemoryFile, MemoryFiles
 from asyncbroker.metadata_store import MemoryMetadataStore
+from asyncbroker.partition import Partition
 from asyncbroker.protocol.api import API_BY_NAME
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.messages.fetch import (
@@ -250,6 +251,61 @@ async def test_a_produce_to_any_partition_of_a_session_wakes_its_fetch() -> None
         await test.produce(batch_of(), index=3)
         woken = await answer
         assert [data.partition_index for data in answers_of(woken)] == [3]
+
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The indexes of partitions whose logs were asked for records, in order."""
+    indexes: list[int] = []
+    locate = Partition.locate
+
+    def counted(self: Partition, *args: Any, **kwargs: Any) -> Any:
+        indexes.append(self.index)
+        return locate(self, *args, **kwargs)
+
+    monkeypatch.setattr(Partition, "locate", counted)
+    return indexes
+
+
+async def test_a_large_session_costs_a_look_only_where_something_happened(
+    looked_at: list[int],
+) -> None:
+    async with under_test() as test:
+        await test.topic(partitions=5)
+        request = fetch_request({("flights", index): 0 for index in range(5)}, session_epoch=0)
+        opened = await test.ask(request, 12)
+        looked_at.clear()
+        waiting = test.begin(
+            fetch_request({}, session_id=opened.session_id, session_epoch=1, max_wait_ms=9000), 12
+        )
+        await settle()
+        assert looked_at == []
+        await test.produce(batch_of(), index=3)
+        assert [data.partition_index for data in answers_of(await waiting)] == [3]
+        assert looked_at == [3]
+        # The reader has not moved on: the records are still news, of this partition alone.
+        looked_at.clear()
+        again = fetch_request({}, session_id=opened.session_id, session_epoch=2)
+        answers = answers_of(await test.ask(again, 12))
+        assert [data.partition_index for data in answers] == [3]
+        assert looked_at == [3]
+
+
+async def test_a_woken_fetch_keeps_what_it_found_before(looked_at: list[int]) -> None:
+    async with under_test() as test:
+        await test.topic(partitions=3)
+        await test.produce(batch_of(), index=0)
+        size = len(batch_of())
+        request = fetch_request(
+            {("flights", index): 0 for index in range(3)}, max_wait_ms=1000, min_bytes=2 * size
+        )
+        answer = test.begin(request, 12)
+        await settle()
+        assert looked_at == [0, 1, 2]
+        await test.produce(batch_of(), index=2)
+        found = answers_of(await answer)
+        assert [offsets_of(data) for data in found] == [[0], [], [0]]
+        assert looked_at == [0, 1, 2, 2]
 
 
 async def test_a_fetch_waits_for_min_bytes_over_all_its_partitions() -> None:
