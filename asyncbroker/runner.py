@@ -44,6 +44,7 @@ UNLIMITED_BYTES: Final = 1 << 62
 def run(config: BrokerConfig, on_ready: Callable[[Address], None]) -> int:
     """Runs a broker until a signal stops it; returns the exit status. `on_ready` is called with the
     address of the first listener when the broker answers there."""
+    _fill_standard_descriptors()
     _raise_descriptor_limit()
     loop = new_event_loop()
     try:
@@ -179,6 +180,17 @@ def _connection_descriptors_max(*, has_files: bool) -> int:
     if soft == resource.RLIM_INFINITY:
         return sys.maxsize
     return max(1, (soft // 2 if has_files else soft) - OTHER_DESCRIPTORS)
+
+
+def _fill_standard_descriptors() -> None:
+    """Opens what whoever started us has closed of 0, 1 and 2. Otherwise a socket or a log file gets
+    such a number, and is closed, or written to, by whoever takes it for a standard stream."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest free number is given, which is this one.
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _raise_descriptor_limit() -> None:

@@ -156,6 +156,17 @@ def test_a_port_in_use_is_refused() -> None:
     assert "Traceback" not in ended.stderr
 
 
+def test_closed_standard_streams_are_not_taken_for_files(tmp_path: Path) -> None:
+    script = (
+        f"exec {sys.executable} -m asyncbroker serve --data={tmp_path / 'data'} {LISTEN} 0<&- 2>&-"
+    )
+    with subprocess.Popen(["/bin/sh", "-c", script], stdout=subprocess.PIPE, text=True) as broker:
+        assert broker.stdout is not None
+        assert broker.stdout.readline().startswith("asyncbroker ready ")
+        broker.send_signal(signal.SIGTERM)
+        assert broker.wait(20) == 0
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
