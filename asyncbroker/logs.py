@@ -4,7 +4,8 @@ The broker logs through the standard library's loggers. A peer's mistake is one 
 says who and why; a traceback means a bug of ours. Facts that a machine may want apart from the text
 go in `extra={"fields": {...}}`. Lines of the same kind are let through at a limited rate, so that a
 flood from outside does not become a flood of lines: what was held back is counted and said once the
-flood is over or goes on into the next period. A kind is a logger, a template and, if given with
+flood is over or goes on into the next period. A pipe that nobody reads costs lines as well, and
+does not stop the broker. A kind is a logger, a template and, if given with
 `extra={"subject": ...}`, what the line is about, so that one group, or one reason to close, does
 not hide the others.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import json
 import logging
+import select
 import sys
 import time
 from typing import TYPE_CHECKING, Final, TextIO
@@ -94,13 +96,23 @@ class FloodLimitingHandler(StreamHandler):
             kind = (record.name, str(record.msg), "")
         count = self._counts.get(kind, 0) + 1
         self._counts[kind] = count
-        if count <= LINES_PER_PERIOD_MAX:
+        if count <= LINES_PER_PERIOD_MAX and self._has_room():
             super().emit(record)
 
     def close(self) -> None:
         """Says what was still held back."""
         self._report_held_back(time.time())
         super().close()
+
+    def _has_room(self) -> bool:
+        """Whether a line can be written now; a pipe that has room has it for any usual line."""
+        try:
+            poll = select.poll()
+            poll.register(self.stream.fileno(), select.POLLOUT)
+            return bool(poll.poll(0))
+        except (AttributeError, OSError, ValueError):
+            # Nothing to ask, as on Windows, or no file at all.
+            return True
 
     def _begin_period(self, now: float) -> None:
         self._report_held_back(now)
@@ -116,5 +128,6 @@ class FloodLimitingHandler(StreamHandler):
                 text += f" ({subject})"
             summary = logging.LogRecord(name, logging.WARNING, "", 0, "%s", (text,), None)
             summary.created = now
-            super().emit(summary)
+            if self._has_room():
+                super().emit(summary)
         self._counts.clear()

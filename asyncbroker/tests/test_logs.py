@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
+import select
 from collections.abc import Iterator
 
 import pytest
@@ -92,3 +94,17 @@ def test_what_was_held_back_is_told_at_the_end() -> None:
     (handler,) = logging.getLogger().handlers
     handler.close()
     assert "3 more lines like this one" in stream.getvalue()
+
+
+@pytest.mark.skipif(not hasattr(select, "poll"), reason="pipes of POSIX")
+def test_a_pipe_that_nobody_reads_does_not_stop_the_broker() -> None:
+    reader, writer = os.pipe()
+    with open(reader, "rb") as unread, open(writer, "w") as stream:
+        logs.configure(logs.TEXT, "info", stream)
+        for number in range(3000):
+            logger = logging.getLogger(f"asyncbroker.number{number}")
+            logger.warning("closed %s", "x" * 100)
+        os.set_blocking(reader, False)
+        assert len(unread.read()) > 4096
+        logger.warning("closed %s", "at last")
+        assert unread.read().endswith(b" closed at last\n")
