@@ -316,6 +316,7 @@ async def test_a_partition_that_refuses_wakes_its_fetches_and_finishes_its_queue
 
 async def test_draining_an_idle_partition_returns_at_once(made: Fixture) -> None:
     await made.partition.drain()
+    assert not made.workers.jobs
 
 
 async def test_draining_waits_for_the_writeback_that_the_last_append_starts() -> None:
@@ -467,6 +468,7 @@ async def test_in_memory_nobody_waits_and_no_thread_is_used() -> None:
 
 async def test_closing_without_a_round_returns_at_once(made: Fixture) -> None:
     await made.commits.close()
+    assert not made.workers.jobs
 
 
 # ---- leader epochs

@@ -1,4 +1,4 @@
-"""Produce: what is refused, what is changed, when the answer comes, and what is written once."""
+"""Produce: what is refused, what is changed, and when the answer comes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 from asyncbroker.context import RequestContext
 from asyncbroker.error_responses import error_response
 from asyncbroker.log.files import MemoryFiles
-from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.protocol.api import API_BY_NAME
 from asyncbroker.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from asyncbroker.protocol.messages.produce import (
@@ -38,8 +37,6 @@ from asyncbroker.tests.data_path_harness import (
     batch_of,
     bytes_of,
     errors_of,
-    forget_clean_stop,
-    idempotent,
     log_bytes,
     outcome_of,
     produce_request,
@@ -51,7 +48,6 @@ from asyncbroker.tests.data_path_harness import (
 from asyncbroker.workers import InlineWorkers, Result
 
 HOUR_MS = 3_600_000
-CRC_AT = 17
 ATTRIBUTES_AT = 21
 MAX_TIMESTAMP_AT = 35
 
@@ -353,6 +349,24 @@ async def test_transactional_batches_are_refused_for_good() -> None:
         assert topic.partitions[0].high_watermark == 0
 
 
+def test_the_crc_that_is_checked_begins_at_the_attributes() -> None:
+    batch = batch_of()
+    batch[12:16] = (77).to_bytes(4, "big")
+    assert check_batch(batch).partition_leader_epoch == 77
+    batch[ATTRIBUTES_AT + 5] ^= 1
+    with pytest.raises(KafkaError):
+        check_batch(batch)
+
+
+async def test_a_refused_batch_is_no_event_for_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async with under_test() as test:
+        await test.topic()
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            await test.produce(b"nonsense")
+        assert caplog.records == []
+
+
 # ---- acks
 
 
@@ -494,117 +508,3 @@ async def test_timeout_ms_bounds_the_wait_and_the_batch_stays() -> None:
         assert topic.partitions[0].high_watermark == 1
         workers.is_stuck = False
         workers.go_on()
-
-
-# ---- the idempotent producer
-
-
-async def test_an_exact_resend_of_one_of_the_last_five_batches_gets_its_first_offset() -> None:
-    async with under_test() as test:
-        topic = await test.topic()
-        for sequence in range(6):
-            assert (await test.produce(idempotent(sequence))).base_offset == sequence
-        for sequence in range(1, 6):
-            outcome = await test.produce(idempotent(sequence), acks=-1)
-            assert (outcome.error_code, outcome.base_offset) == (0, sequence)
-        assert topic.partitions[0].high_watermark == 6
-
-
-async def test_a_gap_in_the_sequence_is_out_of_order() -> None:
-    """Not a duplicate."""
-    async with under_test() as test:
-        await test.topic()
-        await test.produce(idempotent(0, 2))
-        outcome = await test.produce(idempotent(3))
-        assert outcome.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        assert (await test.produce(idempotent(2))).error_code == 0
-
-
-async def test_sequences_wrap_to_0() -> None:
-    async with under_test() as test:
-        await test.topic()
-        assert (await test.produce(idempotent(2_147_483_646, 2))).error_code == 0
-        assert (await test.produce(idempotent(0))).error_code == 0
-
-
-async def test_a_new_epoch_begins_at_0_and_fences_the_old_one() -> None:
-    async with under_test() as test:
-        await test.topic()
-        await test.produce(idempotent(0))
-        outcome = await test.produce(idempotent(5, epoch=1))
-        assert outcome.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        assert (await test.produce(idempotent(0, epoch=1))).error_code == 0
-        outcome = await test.produce(idempotent(1))
-        assert outcome.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
-
-
-async def test_an_unknown_producer_may_begin_anywhere() -> None:
-    async with under_test() as test:
-        await test.topic()
-        assert (await test.produce(idempotent(12345))).error_code == 0
-
-
-@pytest.mark.parametrize("is_clean", [True, False], ids=["clean stop", "crash"])
-async def test_a_resend_after_a_restart_is_no_duplicate(is_clean: bool) -> None:
-    """Rule 51, peers 14: the ack was lost, the producer comes again, with all five batches."""
-    files, metadata = MemoryFiles(), MemoryMetadataStore()
-    async with under_test(files=files, metadata=metadata) as test:
-        await test.topic()
-        for sequence in range(5):
-            await test.produce(idempotent(sequence), acks=-1)
-    if not is_clean:
-        forget_clean_stop(files)
-    async with under_test(files=files, metadata=metadata) as test:
-        for sequence in range(5):
-            outcome = await test.produce(idempotent(sequence), acks=-1)
-            assert (outcome.error_code, outcome.base_offset) == (0, sequence)
-        assert (await test.produce(idempotent(5))).base_offset == 5
-
-
-async def test_five_pipelined_batches_are_applied_in_the_order_in_which_they_came() -> None:
-    """Large ones go to a worker, small ones do not overtake them."""
-    async with under_test(asyncbroker_append_inline_max_bytes="1000") as test:
-        topic = await test.topic()
-        answers = []
-        for sequence in range(5):
-            value = bytes(5000 if sequence % 2 == 0 else 10)
-            batch = build_batch(
-                records(value=value), producer_id=7, producer_epoch=0, base_sequence=sequence
-            )
-            answers.append(test.begin(produce_request(batch), 9))
-        outcomes = [
-            outcome_of(await answer if isinstance(answer, asyncio.Future) else answer)
-            for answer in answers
-        ]
-        assert errors_of(outcomes) == [ErrorCode.NONE] * 5
-        assert [outcome.base_offset for outcome in outcomes] == [0, 1, 2, 3, 4]
-        assert topic.partitions[0].high_watermark == 5
-
-
-async def test_a_recreated_topic_knows_nothing_of_its_old_producers() -> None:
-    async with under_test() as test:
-        topic = await test.topic()
-        await test.produce(idempotent(0))
-        await test.broker.topics.delete(topic)
-        await test.topic()
-        outcome = await test.produce(idempotent(1))
-        assert (outcome.error_code, outcome.base_offset) == (0, 0)
-
-
-def test_the_crc_that_is_checked_begins_at_the_attributes() -> None:
-    batch = batch_of()
-    batch[12:16] = (77).to_bytes(4, "big")
-    assert check_batch(batch).partition_leader_epoch == 77
-    batch[ATTRIBUTES_AT + 5] ^= 1
-    with pytest.raises(KafkaError):
-        check_batch(batch)
-    assert CRC_AT < ATTRIBUTES_AT
-
-
-async def test_a_refused_batch_is_no_event_for_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    async with under_test() as test:
-        await test.topic()
-        caplog.clear()
-        with caplog.at_level(logging.WARNING):
-            await test.produce(b"nonsense")
-        assert caplog.records == []

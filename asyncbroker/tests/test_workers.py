@@ -31,7 +31,8 @@ async def test_an_exception_of_a_job_comes_back_and_the_thread_lives_on() -> Non
 async def test_jobs_run_side_by_side_up_to_the_number_of_threads() -> None:
     workers = ThreadWorkers(asyncio.get_running_loop(), threads_max=3)
     together = threading.Barrier(3, timeout=30)
-    await asyncio.gather(*(workers.run(together.wait) for _ in range(3)))
+    places = await asyncio.gather(*(workers.run(together.wait) for _ in range(3)))
+    assert sorted(places) == [0, 1, 2]
     await workers.close()
 
 
