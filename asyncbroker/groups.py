@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from asyncbroker.protocol.messages.delete_groups import DeletableGroupResult
     from asyncbroker.protocol.messages.describe_groups import DescribedGroup
     from asyncbroker.protocol.messages.list_groups import ListedGroup
-    from asyncbroker.topics import Topic, Topics
+    from asyncbroker.topic import Topic
+    from asyncbroker.topics import Topics
 
 _INT32: Final = 1 << 32
 _INT32_MAX: Final = (1 << 31) - 1

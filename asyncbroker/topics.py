@@ -26,8 +26,9 @@ from asyncbroker.log.errors import CorruptLog
 from asyncbroker.metadata_store import DeleteTopic, ForgetTopic, PutTopic, StoredTopic
 from asyncbroker.partition import Partition
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
+from asyncbroker.topic import Topic
 from asyncbroker.topic_config import TopicConfig, TopicConfigs
-from asyncbroker.topic_names import INTERNAL_TOPICS, check_topic_name, collision_key
+from asyncbroker.topic_names import check_topic_name, collision_key
 
 if TYPE_CHECKING:
     from asyncbroker.log.log_directory import LogDirectory
@@ -45,49 +46,6 @@ THREADS_MAKING_LOGS: Final = 2
 
 # Ids that Kafka keeps for itself: none at all, and that of its metadata log.
 RESERVED_IDS: Final = frozenset({bytes(16), bytes(15) + b"\x01"})
-
-
-class Topic:
-    """One topic. `partitions` is a list by index."""
-
-    __slots__ = (
-        "changing",
-        "config",
-        "is_deleting",
-        "is_internal",
-        "name",
-        "partitions",
-        "topic_id",
-    )
-
-    def __init__(
-        self, name: str, topic_id: bytes, partitions: list[Partition], config: TopicConfig
-    ) -> None:
-        self.name = name
-        self.topic_id = topic_id
-        self.partitions = partitions
-        self.config = config
-        self.is_internal = name in INTERNAL_TOPICS
-        self.is_deleting = False
-        # Held while the store is told about a change: it is told all there is about the topic.
-        self.changing = asyncio.Lock()
-
-    def check_not_deleting(self) -> None:
-        """Raises KafkaError for a topic on its way out."""
-        if self.is_deleting:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {self.name} is being deleted"
-            )
-
-    def configure(self, config: TopicConfig) -> None:
-        """Puts other settings in force."""
-        self.config = config
-        for partition in self.partitions:
-            partition.set_config(config.log)
-
-    def stored(self, overrides: Mapping[str, str]) -> StoredTopic:
-        """The topic as the metadata store keeps it, with these settings of its own."""
-        return StoredTopic(self.name, self.topic_id, len(self.partitions), dict(overrides))
 
 
 class Topics:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from asyncbroker.broker import Broker
     from asyncbroker.context import RequestContext
-    from asyncbroker.topics import Topic
+    from asyncbroker.topic import Topic
 
 logger = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from asyncbroker.broker import Broker
     from asyncbroker.context import RequestContext
     from asyncbroker.partition import Partition
-    from asyncbroker.topics import Topic
+    from asyncbroker.topic import Topic
 
 HIGH_WATERMARK: Final = -1
 NO_LOW_WATERMARK: Final = -1

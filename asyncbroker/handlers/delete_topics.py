@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from asyncbroker.broker import Broker
     from asyncbroker.context import RequestContext
-    from asyncbroker.topics import Topic
+    from asyncbroker.topic import Topic
 
 DELETION_DISABLED_VERSION: Final = 3
 TOPIC_IDS_VERSION: Final = 6

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from asyncbroker.broker import Broker
     from asyncbroker.context import RequestContext
     from asyncbroker.partition import Partition
-    from asyncbroker.topics import Topic
+    from asyncbroker.topic import Topic
 
 PARTITIONS_MAX: Final = 2000
 

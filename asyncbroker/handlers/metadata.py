@@ -36,9 +36,9 @@ from asyncbroker.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from asyncbroker.protocol.schema import ZERO_UUID
+from asyncbroker.topic import Topic
 from asyncbroker.topic_config import automatic_topic
 from asyncbroker.topic_names import INTERNAL_TOPICS, check_topic_name
-from asyncbroker.topics import Topic
 
 if TYPE_CHECKING:
     from asyncio import Future

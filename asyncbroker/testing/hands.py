@@ -16,7 +16,7 @@ from asyncbroker.topic_config import check_overrides
 if TYPE_CHECKING:
     from asyncbroker.broker import Broker
     from asyncbroker.partition import Partition
-    from asyncbroker.topics import Topic
+    from asyncbroker.topic import Topic
 
 READ_BYTES = 1024 * 1024
 

@@ -185,7 +185,7 @@ def _error_response(fault: Fault, request: Request, broker: Broker) -> Any:
     )
 
     context = broker.fetch_sessions.open(request.message, request.version)
-    answers = [
+    answers: list[PartitionData | None] = [
         PartitionData(
             partition_index=fetched.wanted.partition,
             error_code=fault.error_code,

@@ -38,7 +38,7 @@ from asyncbroker.protocol.messages.produce import (
     TopicProduceData,
 )
 from asyncbroker.protocol.records import Compression, Record, batches, build_batch, records_of
-from asyncbroker.topics import Topic
+from asyncbroker.topic import Topic
 from asyncbroker.workers import InlineWorkers, Workers
 
 NOW_MS = 1_700_000_000_000

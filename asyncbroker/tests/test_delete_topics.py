@@ -21,7 +21,7 @@ from asyncbroker.tests.data_path_harness import (
     settle,
     under_test,
 )
-from asyncbroker.topics import Topic
+from asyncbroker.topic import Topic
 
 LATEST = 6
 NO_ID = bytes(16)

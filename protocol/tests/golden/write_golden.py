@@ -72,6 +72,8 @@ def _filled(name: str, wire_type: WireType, version: int, numbers: Iterator[int]
 def _value(name: str, primitive: Primitive, number: int) -> Any:
     if primitive.name == "bool":
         return True
+    if primitive.name == "float64":
+        return number + 0.5
     if primitive.name == "string":
         return f"{name}-{number}"
     if primitive.name == "uuid":
