@@ -23,7 +23,7 @@ apt_install() {
   DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "$@" >&2
 }
 
-# find_python: the newest Python from 3.10 on that runs here; PYTHON overrides.
+# find_python: python3 if it is 3.10 or newer, else the newest that is; PYTHON overrides.
 find_python() {
   local candidate
   for candidate in ${PYTHON:-} python3 python3.13 python3.12 python3.11 python3.10; do
