@@ -1,7 +1,8 @@
 """What the broker does now and then by itself: checkpoints, closing files, forgetting silent
-producers.
+producers. All of it is one table, a row a chore (`Housekeeping._table`).
 
-One timer each, armed anew when the work is done, so that a slow disk is not asked twice.
+One timer each, armed anew when the work is done, so that a slow disk is not asked twice, and
+nothing runs beside itself. A chore that fails is logged and gets its next turn all the same.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from asyncbroker.clock import Timer
 from asyncbroker.config import BrokerConfig
@@ -26,24 +27,39 @@ PRODUCER_EXPIRATION_SECONDS: Final = 600.0
 CROWD_CHECK_SECONDS: Final = 1.0
 
 
+class Chore(NamedTuple):
+    """Work that is begun `seconds` after the start, and again so long after each end of it."""
+
+    name: str
+    seconds: float
+    work: Callable[[], Awaitable[None]]
+
+
 class Housekeeping:
     """The recurring work of one broker."""
 
     def __init__(
         self, config: BrokerConfig, storage: Storage, topics: Topics, logs: LogDirectory
     ) -> None:
+        self._config = config
         self._storage = storage
         self._topics = topics
         self._logs = logs
-        self._checkpoint_seconds = config.log_flush_offset_checkpoint_interval_ms / 1000
         self._timers: dict[str, Timer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
+    def _table(self) -> tuple[Chore, ...]:
+        checkpoint_seconds = self._config.log_flush_offset_checkpoint_interval_ms / 1000
+        return (
+            Chore("checkpoint", checkpoint_seconds, self._checkpoint),
+            Chore("close files", CROWD_CHECK_SECONDS, self._close_files),
+            Chore("expire producers", PRODUCER_EXPIRATION_SECONDS, self._expire_producers),
+        )
+
     def start(self) -> None:
         """Arms the timers."""
-        self._arm("checkpoint", self._checkpoint_seconds, self._checkpoint)
-        self._arm("close files", CROWD_CHECK_SECONDS, self._close_files)
-        self._arm("expire producers", PRODUCER_EXPIRATION_SECONDS, self._expire_producers)
+        for chore in self._table():
+            self._arm(chore)
 
     async def stop(self) -> None:
         """Disarms the timers and waits for what is under way."""
@@ -53,20 +69,23 @@ class Housekeeping:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _arm(self, name: str, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+    def _arm(self, chore: Chore) -> None:
         clock = self._storage.clock
 
-        async def run() -> None:
-            await work()
-            if name in self._timers:
-                self._arm(name, seconds, work)
-
         def start() -> None:
-            task = asyncio.get_running_loop().create_task(run(), name=name)
+            task = asyncio.get_running_loop().create_task(self._run(chore), name=chore.name)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-        self._timers[name] = clock.call_at(clock.monotonic() + seconds, start)
+        self._timers[chore.name] = clock.call_at(clock.monotonic() + chore.seconds, start)
+
+    async def _run(self, chore: Chore) -> None:
+        try:
+            await chore.work()
+        except Exception:
+            logger.exception("%s failed", chore.name)
+        if chore.name in self._timers:
+            self._arm(chore)
 
     async def _checkpoint(self) -> None:
         """Records up to where logs need no recovery."""
