@@ -3,7 +3,8 @@
     async with Broker() as broker:            # on the loop that runs
     with BrokerThread() as broker:            # in a thread of its own, for any test
 
-`embedding.py` and `thread.py` are these two, both around `node.py`. `hands.py` reads and writes
+`embedding.py` is the first, around `node.py`, and `thread.py` has the same methods for any thread,
+by the bridges of `loop_thread.py`. `hands.py` reads and writes
 topics and groups past the protocol; `faults.py` decides which request fails, and `watch.py`, the
 one seam between the dispatcher and the handlers, carries that out and notes each request in
 `requests.py`. `assertions.py` has the diffs, `plugin.py` pytest's fixtures.

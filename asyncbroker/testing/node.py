@@ -25,6 +25,7 @@ from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.protocol import compiler
 from asyncbroker.runner import make_server, stop_in_order
 from asyncbroker.testing.faults import Faults
+from asyncbroker.testing.loop_thread import NotRunning
 from asyncbroker.testing.requests import Requests
 from asyncbroker.testing.watch import Watch
 from asyncbroker.workers import InlineWorkers, ThreadWorkers, Workers
@@ -37,10 +38,6 @@ if TYPE_CHECKING:
 # Otherwise loaded when a name is looked up and when the first request comes: what the first answer
 # takes is paid for with this import, and not by the first test.
 _NEEDED_AT_ONCE: Final = (encodings.idna, api_versions, compiler)
-
-
-class NotRunning(RuntimeError):
-    """The broker has not been started, or has been stopped."""
 
 
 class Node:

@@ -109,7 +109,7 @@ def _describe(broker: BrokerThread, since: float) -> str:
     from concurrent.futures import TimeoutError as CallTimedOut
 
     from asyncbroker.protocol.errors import KafkaError
-    from asyncbroker.testing.node import NotRunning
+    from asyncbroker.testing.loop_thread import NotRunning
 
     text = broker.requests.describe(since=since) or "(there were none)"
     concerned = {

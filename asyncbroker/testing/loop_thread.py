@@ -1,0 +1,152 @@
+"""A thread with an event loop, and the bridges by which methods of objects on that loop become
+methods that any thread may call.
+
+    class ThreadTopic:
+        records = called(Topic.records)     # does not wait: runs in the loop's thread
+        create = waited(Topic.create)       # a coroutine there, a call that blocks here
+
+So each method is written once, as that of the object on the loop; its bridge has the same
+parameters, types and documentation. The object with the bridges has the other one as `_inner` and
+its thread as `_thread`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+
+from asyncbroker.runner import new_event_loop
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+# Beyond what anything here may take: a broker that hangs fails the test instead of hanging it.
+CALL_SECONDS_MAX: Final = 30.0
+
+# Parameters that say how long a call may take, on top of that.
+SECONDS_PARAMETERS: Final = ("timeout", "down_seconds")
+
+
+class NotRunning(RuntimeError):
+    """The broker has not been started, or has been stopped; or the caller is in its own thread,
+    where nobody can wait for it."""
+
+
+class LoopThread:
+    """One loop in one thread, from `start` to `end`; it may be started again."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a loop."""
+        return self._thread is not None
+
+    def start(self) -> None:
+        """Begins."""
+        loop = self._loop = new_event_loop()
+        # A daemon: a test run that is broken off must not wait for it.
+        self._thread = threading.Thread(target=_run, args=(loop,), name="asyncbroker", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Ends the thread and closes the loop."""
+        loop, thread = self._loop, self._thread
+        assert loop is not None
+        assert thread is not None
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+        self._loop = self._thread = None
+
+    def call(self, function: Callable[[], Result]) -> Result:
+        """Runs something that does not wait in the thread."""
+        if self._thread is threading.current_thread():
+            return function()
+
+        async def call() -> Result:
+            return function()
+
+        return self.wait(call())
+
+    def wait(self, work: Coroutine[Any, Any, Result], more_seconds: float = 0.0) -> Result:
+        """Runs a coroutine in the thread to its end."""
+        if self._thread is threading.current_thread():
+            work.close()
+            raise NotRunning("the broker cannot wait for itself")
+        future = asyncio.run_coroutine_threadsafe(work, self._running(work))
+        try:
+            return future.result(CALL_SECONDS_MAX + more_seconds)
+        except BaseException:
+            future.cancel()
+            raise
+
+    async def wait_elsewhere(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Runs a coroutine in the thread, awaited on the caller's own loop."""
+        return await asyncio.wrap_future(
+            asyncio.run_coroutine_threadsafe(work, self._running(work))
+        )
+
+    def _running(self, work: Coroutine[Any, Any, Any]) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            work.close()
+            raise NotRunning("the broker does not run")
+        return self._loop
+
+
+def called(
+    method: Callable[Concatenate[Any, Parameters], Result],
+) -> Callable[Concatenate[Any, Parameters], Result]:
+    """A bridge to a method that does not wait."""
+
+    @functools.wraps(method)
+    def bridge(self: Any, /, *args: Parameters.args, **keywords: Parameters.kwargs) -> Result:
+        thread: LoopThread = self._thread
+        return thread.call(lambda: method(self._inner, *args, **keywords))
+
+    return bridge
+
+
+def waited(
+    method: Callable[Concatenate[Any, Parameters], Coroutine[Any, Any, Result]],
+) -> Callable[Concatenate[Any, Parameters], Result]:
+    """A bridge to a coroutine, which blocks the caller until it is done."""
+    signature = inspect.signature(method)
+
+    @functools.wraps(method)
+    def bridge(self: Any, /, *args: Parameters.args, **keywords: Parameters.kwargs) -> Result:
+        given = signature.bind(self, *args, **keywords)
+        given.apply_defaults()
+        more = sum(float(given.arguments.get(name) or 0) for name in SECONDS_PARAMETERS)
+        thread: LoopThread = self._thread
+        return thread.wait(method(self._inner, *args, **keywords), more)
+
+    return bridge
+
+
+def awaited(
+    method: Callable[Concatenate[Any, Parameters], Coroutine[Any, Any, Result]],
+) -> Callable[Concatenate[Any, Parameters], Coroutine[Any, Any, Result]]:
+    """A bridge to a coroutine for coroutines on another loop, which it does not stop."""
+
+    @functools.wraps(method)
+    def bridge(
+        self: Any, /, *args: Parameters.args, **keywords: Parameters.kwargs
+    ) -> Coroutine[Any, Any, Result]:
+        thread: LoopThread = self._thread
+        return thread.wait_elsewhere(method(self._inner, *args, **keywords))
+
+    return bridge
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    """The thread's life."""
+    asyncio.set_event_loop(loop)
+    loop.run_forever()
+    loop.run_until_complete(loop.shutdown_asyncgens())
