@@ -14,6 +14,7 @@ import pytest
 
 from asyncbroker.log.log_directory import LogDirectory
 from asyncbroker.log.partition_log import PartitionLog
+from asyncbroker.log.tests.crash_disk import sampled
 from asyncbroker.log.tests.crash_files import CrashFiles, Died
 from asyncbroker.log.tests.log_harness import (
     NOW_MS,
@@ -70,7 +71,7 @@ class Machine:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.files = CrashFiles()
+        self.files = CrashFiles(sector_bytes=128)
         self.promised = [Promised(), Promised()]
         self.config = with_config(segment_bytes=self.random.choice([1000, 2000, 5000]))
         self.leader_epoch = 0
@@ -79,7 +80,7 @@ class Machine:
         """One life of a broker: recovery, work, and the end."""
         random = self.random
         for _ in range(random.choice([0, 0, 1, 2])):
-            self.files.die_in = random.randrange(60)
+            self.files.die_in = random.randrange(40)
             try:
                 directory, _ = self.open()
                 directory.checkpoint()
@@ -90,7 +91,7 @@ class Machine:
         for promised, log in zip(self.promised, logs, strict=True):
             promised.check(log)
         try:
-            self.files.die_in = random.choice([-1, random.randrange(400)])
+            self.files.die_in = random.choice([-1, random.randrange(300)])
             for _ in range(random.randrange(60)):
                 self.work(directory, logs)
             if random.random() < 0.4:
@@ -132,9 +133,9 @@ class Machine:
 
     def end(self) -> None:
         if self.random.random() < 0.3:
-            self.files = self.files.kill()
+            self.files = self.files.killed()
         else:
-            self.files = self.files.crash(self.random)
+            self.files = self.files.crashed(sampled(self.random))
 
 
 @pytest.mark.parametrize("seed", range(40))
