@@ -10,8 +10,10 @@ of log files and reads none of them.
 whole batch, however large (KIP-74). Records are whole batches as they lie in the log, from the one
 that contains the offset; they are empty when there are none, never null. What is large goes into
 the response as a range of a file, for the connection to send without copying it. A range that is
-not in the page cache is read in a worker thread first: nothing blocks the event loop, and a disk
-error becomes an error of that partition instead of a response that breaks off.
+not in the page cache, or that nobody has looked at since the start, is read in a worker thread
+first, and its CRCs are checked: nothing blocks the event loop, a disk error becomes an error of
+that partition instead of a response that breaks off, and damage is never sent. Records before it
+are; who asks for a damaged one gets CORRUPT_MESSAGE, and who asks for later ones gets them.
 
 v4   isolation level (KIP-98); nothing is ever aborted, so the list is empty or, uncommitted, null
 v5   log start offset (KIP-107)
@@ -61,9 +63,6 @@ ZSTD_VERSION: Final = 10
 
 # Ranges below this are read into the response: up to here a copy costs less than a `sendfile`.
 INLINE_BYTES_MAX: Final = 32 * 1024
-
-# How much of a cold range a worker thread reads at once.
-WARM_BYTES: Final = 1024 * 1024
 
 
 def handle(
@@ -308,6 +307,9 @@ class _Fetch:
             partition, located = look.partition, look.located
             if partition is None or located is None:
                 continue
+            if not located.is_trusted:
+                is_loaded = False
+                continue
             if located.size >= INLINE_BYTES_MAX:
                 is_loaded &= self._version >= ZSTD_VERSION and located.is_resident()
                 continue
@@ -323,16 +325,25 @@ class _Fetch:
         return is_loaded
 
     async def load_from_disk(self) -> None:
-        """Reads what `load` has left, in worker threads."""
+        """Reads and checks what `load` has left, in worker threads."""
         for look in self._looks:
             partition, located = look.partition, look.located
             if partition is None or located is None:
                 continue
+            is_large = located.size >= INLINE_BYTES_MAX and self._version >= ZSTD_VERSION
+            if is_large and located.is_trusted and located.is_resident():
+                continue
             try:
-                if located.size < INLINE_BYTES_MAX or self._version < ZSTD_VERSION:
-                    self._take(look, await partition.run(located.read))
-                elif not located.is_resident():
-                    await partition.run(_warm, located)
+                checked = await partition.run(partition.log.checked, located)
+                if checked is None:
+                    self._take(look, b"")
+                elif not is_large:
+                    self._take(look, await partition.run(checked.read))
+                else:
+                    assert look.answer is not None
+                    look.answer.records = look.located = checked
+            except KafkaError as error:
+                self._fail(look, error)
             except (OSError, CorruptLog) as error:
                 self._fail(look, partition.read_failed(error))
 
@@ -414,10 +425,3 @@ def _available_bytes(
         return max(located.size, min(available, wanted.partition_max_bytes))
     is_at_end = wanted.fetch_offset >= partition.high_watermark
     return 0 if is_at_end else max(0, wanted.partition_max_bytes)
-
-
-def _warm(located: FileRange) -> None:
-    """In a thread: brings a range into the page cache, which also finds out if it can be read."""
-    for start in range(0, located.size, WARM_BYTES):
-        size = min(WARM_BYTES, located.size - start)
-        located.file.pread(size, located.position + start)

@@ -13,14 +13,16 @@ from asyncbroker.log.segment import Segment
 
 class FileRange:
     """`size` bytes of `file` from `position` on. It keeps the file open as long as it lives; the
-    bytes stay what they are even when the segment is deleted meanwhile."""
+    bytes stay what they are even when the segment is deleted meanwhile. Not `is_trusted`: they are
+    to be checked before they are sent (`PartitionLog.checked`)."""
 
-    __slots__ = ("file", "position", "size")
+    __slots__ = ("file", "is_trusted", "position", "size")
 
-    def __init__(self, file: File, position: int, size: int) -> None:
+    def __init__(self, file: File, position: int, size: int, *, is_trusted: bool = True) -> None:
         self.file = file
         self.position = position
         self.size = size
+        self.is_trusted = is_trusted
 
     def read(self) -> bytes:
         """The bytes; may wait for the disk."""
@@ -122,7 +124,7 @@ def _range_in_recent(
         if stop == start and always_one:
             stop = positions[at + 1] if at + 1 < len(offsets) else limit
     stop = min(stop, limit)
-    return FileRange(segment.open_file(), start, stop - start)
+    return _range_of(segment, start, stop)
 
 
 def _range_in_segment(
@@ -149,4 +151,12 @@ def _range_in_segment(
     if end_offset is not None:
         end = segment.position_of(end_offset, stop, may_block=may_block)
         stop = stop if end is None else end
-    return FileRange(segment.open_file(), start, stop - start)
+    return _range_of(segment, start, stop)
+
+
+def _range_of(segment: Segment, start: int, stop: int) -> FileRange:
+    """What lies between two positions, up to the first damage that is known."""
+    if segment.holes:
+        stop = segment.good_until(start, stop)
+    is_trusted = segment.trusted.covers(start, stop)
+    return FileRange(segment.open_file(), start, stop - start, is_trusted=is_trusted)

@@ -33,7 +33,10 @@ from asyncbroker.log.append_checks import (
 )
 from asyncbroker.log.checkpoints import LEADER_EPOCHS, encode_epochs
 from asyncbroker.log.config import INT64_MAX, LogConfig
+from asyncbroker.log.damage import DamagedRange
+from asyncbroker.log.damage_search import find_damage
 from asyncbroker.log.durability import Durability
+from asyncbroker.log.errors import CorruptLog, WouldBlock
 from asyncbroker.log.file_range import FileRange, LogEnd, find_range, segment_at
 from asyncbroker.log.files import File, Files
 from asyncbroker.log.index import RecentBatches
@@ -43,10 +46,10 @@ from asyncbroker.log.recovery import (
     Recovery,
     check_topic_id,
     cut_segments,
-    remove_segment,
 )
 from asyncbroker.log.segment import RELATIVE_OFFSET_MAX, Segment
 from asyncbroker.log.time_search import TimestampOffset, first_at_or_after, first_of_largest
+from asyncbroker.log.unclean_scan import remove_segment
 from asyncbroker.protocol.batches import (
     LOG_APPEND_TIME_BIT,
     NO_TIMESTAMP,
@@ -80,6 +83,7 @@ class PartitionLog:
     __slots__ = (
         "_checkpointed_size",
         "_closed_clean_at",
+        "_damaged",
         "_durability",
         "_end",
         "_files",
@@ -165,6 +169,7 @@ class PartitionLog:
         self.leader_epoch = found.epochs.latest
         self.producers = found.producers
         self._snapshots = found.snapshots
+        self._damaged = found.damaged
         self._snapshot_position = 0
         self._checkpointed_size = self.size
         # End and start of a log that was closed in order and is untouched since.
@@ -346,11 +351,13 @@ class PartitionLog:
         always_one: bool = True,
         may_block: bool = True,
     ) -> FileRange | None:
-        """Whole batches from the one that contains `offset` on, below `end_offset`, of one segment.
+        """Whole batches from the one that contains `offset` on, below `end_offset`, of one segment,
+        up to the first damage that is known.
 
         At most `bytes_max` bytes, but with `always_one` at least one batch; None if there is
-        nothing. Raises KafkaError(OFFSET_OUT_OF_RANGE); CorruptLog where no batch is and one must
-        be; WouldBlock, only without `may_block`, if memory does not hold what must be looked at.
+        nothing. Raises KafkaError: OFFSET_OUT_OF_RANGE, or CORRUPT_MESSAGE for an offset that is
+        damaged; WouldBlock, only without `may_block`, if memory does not hold what must be looked
+        at, or if damage has to be looked into.
         """
         end = self._end
         if not self.log_start_offset <= offset <= end[0]:
@@ -360,6 +367,8 @@ class PartitionLog:
             )
         if offset >= end_offset or offset == end[0]:
             return None
+        if self._damaged.ranges:
+            self._check_undamaged(offset)
         try:
             return find_range(
                 self._segments,
@@ -375,6 +384,53 @@ class PartitionLog:
                 raise
             # The segment was deleted while it was looked into.
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is gone") from error
+        except CorruptLog as damage:
+            if not may_block:
+                raise WouldBlock(damage.path) from damage
+            if not self._find_damage(damage):
+                raise
+        # It is known now, and may lie elsewhere than at this offset.
+        return self.locate(offset, bytes_max, end_offset=end_offset, always_one=always_one)
+
+    def checked(self, located: FileRange) -> FileRange | None:
+        """Holds a range against its CRCs and brings it into memory; gives what is good of it, None
+        if its segment is no part of the log any more. Raises KafkaError(CORRUPT_MESSAGE) if it
+        begins with damage. Blocking."""
+        begin, end = located.position, located.position + located.size
+        segment = self._segment_of(located.file.path)
+        if segment is None:
+            return None
+        self._check(segment, begin, end)
+        good_end = segment.good_until(begin, end)
+        if good_end == begin:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{located.file.path}: damaged at {begin}")
+        segment.trusted.add(begin, good_end)
+        return FileRange(located.file, begin, good_end - begin)
+
+    def _check_undamaged(self, offset: int) -> None:
+        damaged = self._damaged.at(offset)
+        if damaged is not None:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.directory}: damaged: {damaged}")
+
+    def _find_damage(self, seen: CorruptLog) -> bool:
+        """Looks into what a reader stumbled upon; whether there is damage that was not known."""
+        segment = self._segment_of(seen.path)
+        if segment is None or seen.position is None:
+            return False
+        return bool(self._check(segment, seen.position, seen.position + 1))
+
+    def _segment_of(self, path: str) -> Segment | None:
+        return next((held for held in self._segments if held.log_path == path), None)
+
+    def _check(self, segment: Segment, begin: int, end: int) -> list[DamagedRange]:
+        found = find_damage(
+            segment,
+            (begin, end),
+            self._segments,
+            self._end,
+            batch_bytes_max=self.config.max_message_bytes,
+        )
+        return self._damaged.add_to(segment, found)
 
     def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> TimestampOffset | None:
         """The first record below `end_offset` whose timestamp is at least `timestamp_ms`.
@@ -483,6 +539,7 @@ class PartitionLog:
         for segment in segments:
             segment.persist_indexes(sync=True)
         self._snapshots.write((segment.base_offset for segment in segments), sync=sync)
+        self._damaged.save()
         self._checkpointed_size = size
 
     def _write_epochs(self) -> None:
@@ -530,6 +587,7 @@ class PartitionLog:
             self._snapshots.write((segment.base_offset for segment in self._segments), sync=True)
         for segment in segments:
             remove_segment(self._files, segment)
+        self._damaged.keep(self._segments, self.log_start_offset, self.end_offset)
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Removes `offset` and all that follows, with the whole batch that contains it. Blocking,

@@ -2,14 +2,9 @@
 
 After a clean stop only the end of the newest segment is looked at. After anything else every batch
 from the recovery point on (up to there the log was fsynced) is read and its CRC checked, and the
-indexes, the leader epochs and the producers' state follow from what is there. Where the batches
-stop making sense, one of three things happened:
-
-- Before the recovery point: promised data is damaged or gone. CorruptLog; nothing is touched.
-- After it, with nothing sensible behind: a torn tail, the usual end of a crash. It is cut off.
-- After it, with whole batches behind: pages of which a power cut kept the later ones only. Nothing
-  of this was promised, so the log is cut there too, but what is cut off is kept in files that end
-  in `.quarantined`, in case the disk and not the power was at fault.
+indexes, the leader epochs and the producers' state follow from what is there; `unclean_scan.py`
+says what is done where the batches stop making sense. Damage that is known from before
+(`damage.py`) is stepped over.
 
 `.deleted` and `.cleaned` files are leftovers to remove; `.swap` files are finished replacements for
 the segments in their range (Kafka's LogLoader).
@@ -18,7 +13,7 @@ the segments in their range (Kafka's LogLoader).
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from asyncbroker.log.checkpoints import (
@@ -29,38 +24,32 @@ from asyncbroker.log.checkpoints import (
     decode_partition_metadata,
     encode_partition_metadata,
 )
-from asyncbroker.log.config import LogConfig
+from asyncbroker.log.config import INT64_MAX, LogConfig
+from asyncbroker.log.damage import DAMAGED_RANGES, DamagedRanges
 from asyncbroker.log.errors import CorruptLog
-from asyncbroker.log.files import TEMPORARY_SUFFIX, File, Files
-from asyncbroker.log.index import OFFSET_INDEX, TIME_INDEX
+from asyncbroker.log.files import TEMPORARY_SUFFIX, Files
 from asyncbroker.log.leader_epochs import LeaderEpochs
 from asyncbroker.log.open_segments import OpenSegments
 from asyncbroker.log.producers import SNAPSHOT_SUFFIX, ProducerState
 from asyncbroker.log.segment import LOG_SUFFIX, Segment
 from asyncbroker.log.snapshots import SnapshotFiles
-from asyncbroker.protocol.batches import (
-    BATCH_HEADER_BYTES,
-    MAGIC,
-    MAGIC_AT,
-    BatchHeader,
-    read_header,
-    verify_crc,
+from asyncbroker.log.unclean_scan import (
+    INDEX_SUFFIXES,
+    PromiseInDoubt,
+    UncleanScan,
+    add_to_producers,
+    remove_segment,
 )
-from asyncbroker.protocol.compression import CorruptBatch
+from asyncbroker.protocol.batches import verify_crc
 
 logger = logging.getLogger(__name__)
 
 DELETED_SUFFIX: Final = ".deleted"
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
-QUARANTINED_SUFFIX: Final = ".quarantined"
-INDEX_SUFFIXES: Final = (OFFSET_INDEX.suffix, TIME_INDEX.suffix, ".txnindex")
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, *INDEX_SUFFIXES)
 
 _NAME_DIGITS: Final = 20
-_COPY_BYTES: Final = 1 << 20
-# How far after the cut a batch can lie in offsets: what one segment may hold.
-_OFFSETS_AHEAD_MAX: Final = 1 << 31
 
 
 @dataclass(slots=True)
@@ -74,6 +63,7 @@ class RecoveredLog:
     epochs: LeaderEpochs
     producers: ProducerState
     snapshots: SnapshotFiles
+    damaged: DamagedRanges
     # All of it is as the last stop left it, in order and durable.
     was_closed_clean: bool
 
@@ -88,26 +78,28 @@ class Recovery:
     open_segments: OpenSegments
     now_ms: int
     recovery_point: int
+    damaged: DamagedRanges = field(init=False)
 
     def run(self, *, is_clean: bool, log_start_offset: int) -> RecoveredLog:
-        """Raises CorruptLog if durable data is damaged or missing, OSError for the disk."""
+        """Raises CorruptLog if durable data is gone or not to be read, OSError for the disk."""
         sizes = finish_leftovers(self.files, self.directory)
         segments = self._segments(sizes)
+        is_damage_known = self._load_damage(segments, sizes, log_start_offset)
         snapshots = SnapshotFiles(self.files, self.directory, _offsets_with(sizes, SNAPSHOT_SUFFIX))
-        epochs = self._read_epochs(sizes)
-        found_epochs = LeaderEpochs() if epochs is None else epochs
         found = None
-        if is_clean and segments:
+        if is_clean and segments and is_damage_known:
             try:
-                found = self._open_clean(segments, snapshots)
+                found = (*self._open_clean(segments, snapshots), self._read_epochs(sizes))
             except CorruptLog as damage:
                 logger.warning("%s, although the stop was clean: reading the log", damage)
         is_durable = was_closed_clean = found is not None
-        end_offset, producers = found or self._scan(segments, snapshots, found_epochs)
+        if found is None:
+            found = self._recover(segments, snapshots, sizes, is_checked=not is_damage_known)
+        end_offset, producers, epochs = found
         if end_offset < self.recovery_point:
             raise CorruptLog(
                 self.directory,
-                f"the log ends at offset {end_offset}, but was durable to {self.recovery_point}",
+                f"no segment is left of a log that was durable to {self.recovery_point}",
             )
         if end_offset < log_start_offset or not segments:
             # Records were deleted up to an offset that then was lost: it is not given again.
@@ -118,148 +110,115 @@ class Recovery:
             producers = ProducerState()
             snapshots.drop_after(-1)
             segments = [self._new_segment(end_offset)]
+            epochs = epochs or LeaderEpochs()
         elif epochs is None:
-            found_epochs = _epochs_of(segments)
-        found_epochs.truncate_to(end_offset)
+            epochs = _epochs_of(segments)
+        epochs.truncate_to(end_offset)
         producers.end_offset = end_offset
         snapshots.drop_after(end_offset)
+        self.damaged.keep(segments, log_start_offset, end_offset)
         active = segments[-1]
-        if active.size:
-            active.first_timestamp = active.header_at(0).max_timestamp
+        first = next(active.walk(0, active.size), None)
+        if first is not None:
+            active.first_timestamp = first[0].max_timestamp
         return RecoveredLog(
             segments,
             max(log_start_offset, segments[0].base_offset),
             end_offset,
             end_offset if is_durable else min(self.recovery_point, end_offset),
-            found_epochs,
+            epochs,
             producers,
             snapshots,
+            self.damaged,
             was_closed_clean,
         )
+
+    # ---- damage that is known
+
+    def _load_damage(
+        self, segments: list[Segment], sizes: dict[str, int], log_start_offset: int
+    ) -> bool:
+        """Takes over the damage that is known; False if that cannot be told any more."""
+        try:
+            self.damaged = DamagedRanges.load(self.files, self.directory, sizes)
+        except CorruptCheckpoint as damage:
+            path = f"{self.directory}/{DAMAGED_RANGES}"
+            logger.warning("%s: %s; reading the whole log", path, damage)
+            self.damaged = DamagedRanges(self.files, self.directory, None)
+            return False
+        self.damaged.keep(segments, log_start_offset, INT64_MAX)
+        for segment in segments:
+            segment.holes = self.damaged.holes(segment.base_offset)
+        return True
 
     # ---- to the end of the log
 
     def _open_clean(
         self, segments: list[Segment], snapshots: SnapshotFiles
     ) -> tuple[int, ProducerState]:
-        """Trusts all but the last few kilobytes; no CRCs."""
+        """Trusts all but the last few kilobytes. Of those the CRCs are looked at only where no
+        recovery point tells that the offsets are right."""
         active = segments[-1]
         end_offset = active.base_offset
-        for header, position, _ in active.walk(active.resume(), active.size):
+        whole_from = None if self.recovery_point else 0
+        for header, position, batch in active.walk(
+            active.resume(), active.size, whole_from=whole_from
+        ):
+            if batch is not None and not verify_crc(batch, header):
+                raise CorruptLog(active.log_path, "the CRC does not match", position)
             active.note(position, header.last_offset, header.max_timestamp)
             end_offset = header.next_offset
+        end_offset = max([end_offset, *(hole.next_offset for hole in active.holes.values())])
+        if self.recovery_point not in (0, end_offset):
+            reason = f"it ends at offset {end_offset}, and was durable to {self.recovery_point}"
+            raise CorruptLog(active.log_path, reason)
         beginning = segments[0].base_offset
         producers = snapshots.read(end_offset, self.now_ms, beginning=beginning, is_clean=True)
         if producers.end_offset < end_offset:
             self._replay(producers, segments)
         return end_offset, producers
 
-    def _scan(
-        self, segments: list[Segment], snapshots: SnapshotFiles, epochs: LeaderEpochs
-    ) -> tuple[int, ProducerState]:
-        """Reads from the recovery point on, or from the last good snapshot before it."""
+    def _recover(
+        self,
+        segments: list[Segment],
+        snapshots: SnapshotFiles,
+        sizes: dict[str, int],
+        *,
+        is_checked: bool,
+    ) -> tuple[int, ProducerState, LeaderEpochs | None]:
+        """Reads from the recovery point on, or from the last good snapshot before it; everything,
+        if `is_checked`."""
         # Of the snapshots beyond the recovery point only that at the log's beginning is no claim
         # about what may be torn; what it tells of is deleted.
         beginning = segments[0].base_offset if segments else 0
         promised = max(self.recovery_point, beginning)
-        producers = snapshots.read(promised, self.now_ms, beginning=beginning, is_clean=False)
-        start = min(self.recovery_point, producers.end_offset)
-        first = max(
-            (at for at, held in enumerate(segments) if held.base_offset <= start), default=0
-        )
-        next_offset = segments[first].base_offset if segments else 0
-        for at in range(first, len(segments)):
-            segment = segments[at]
-            if segment.base_offset < next_offset:
-                damage = CorruptLog(segment.log_path, f"the log is at {next_offset} already", 0)
-                self._cut(segments, at - 1, segments[at - 1].size, next_offset, damage)
-                break
-            if segment.base_offset > next_offset:
-                # Only compaction may do this; readers would pass over the rest without a word.
-                logger.warning(
-                    "%s: offsets %d to %d are in no segment: they were compacted away, or are lost",
-                    self.directory,
-                    next_offset,
-                    segment.base_offset - 1,
-                )
-                next_offset = segment.base_offset
-            good_size = durable_size = segment.rewind(max(start, segment.base_offset))
-            # Compaction leaves gaps, but never in the newest segment; the base offset, which is not
-            # under the CRC, can be checked there.
-            is_contiguous = segment is segments[-1] and good_size == 0
+        start = 0 if is_checked else self.recovery_point
+        while True:
+            epochs = self._read_epochs(sizes)
+            producers = snapshots.read(promised, self.now_ms, beginning=beginning, is_clean=False)
+            scan = UncleanScan(
+                self.files,
+                self.directory,
+                segments,
+                self.damaged,
+                self.recovery_point,
+                self.config.max_message_bytes,
+                self.now_ms,
+                self._new_segment,
+                is_checked,
+            )
             try:
-                for header, position, batch in segment.walk(
-                    good_size, segment.size, whole_from=self.recovery_point
-                ):
-                    if batch is not None and not verify_crc(batch, header):
-                        raise CorruptLog(segment.log_path, "the CRC does not match", position)
-                    if is_contiguous and header.base_offset != next_offset:
-                        raise CorruptLog(
-                            segment.log_path,
-                            f"offset {header.base_offset}, not {next_offset}",
-                            position,
-                        )
-                    is_contiguous = segment is segments[-1]
-                    segment.note(position, header.last_offset, header.max_timestamp)
-                    epochs.assign(header.partition_leader_epoch, header.base_offset)
-                    self._add(producers, segment, header, position)
-                    next_offset = header.next_offset
-                    good_size = position + header.size
-                    if next_offset <= self.recovery_point:
-                        durable_size = good_size
-            except CorruptLog as damage:
-                self._cut(segments, at, good_size, next_offset, damage)
-                break
-            segment.flushed_size = durable_size
-        return next_offset, producers
-
-    def _cut(
-        self,
-        segments: list[Segment],
-        at: int,
-        good_size: int,
-        next_offset: int,
-        damage: CorruptLog,
-    ) -> None:
-        """Ends the log within `segments[at]`, if that breaks no promise."""
-        segment, later = segments[at], segments[at + 1 :]
-        if next_offset < self.recovery_point:
-            raise CorruptLog(
-                damage.path,
-                f"{damage}; the log was durable to offset {self.recovery_point}",
-                damage.position,
-            ) from damage
-        is_torn = not any(held.size for held in later) and not _has_batch(
-            segment.open_file(), good_size, segment.size, next_offset
-        )
-        logger.warning(
-            "%s: cutting the log at offset %d, after which %d bytes %s",
-            damage,
-            next_offset,
-            segment.size - good_size + sum(held.size for held in later),
-            "hold no batch" if is_torn else "are kept in " + QUARANTINED_SUFFIX + " files",
-        )
-        if not is_torn:
-            self._quarantine_tail(segment, good_size)
-        for held in later:
-            if not is_torn:
-                self.files.rename(held.log_path, held.log_path + QUARANTINED_SUFFIX)
-            remove_segment(self.files, held)
-        del segments[at + 1 :]
-        segment.cut(good_size)
-        # Else a second crash could bring the old tail back behind new batches.
-        segment.open_file().datasync()
-        self.files.sync_directory(self.directory)
-
-    def _quarantine_tail(self, segment: Segment, position: int) -> None:
-        source = segment.open_file()
-        target = self.files.open(f"{segment.path}.{position}{QUARANTINED_SUFFIX}", create=True)
-        try:
-            for at in range(position, segment.size, _COPY_BYTES):
-                target.pwrite(source.pread(_COPY_BYTES, at), at - position)
-            target.datasync()
-        finally:
-            target.close()
+                found_epochs = epochs or LeaderEpochs()
+                end_offset = scan.run(min(start, producers.end_offset), found_epochs, producers)
+            except PromiseInDoubt as doubt:
+                logger.warning(
+                    "%s; the log was durable to offset %d: checking the CRCs of what is there",
+                    doubt,
+                    self.recovery_point,
+                )
+                is_checked = True
+            else:
+                return end_offset, producers, None if epochs is None else found_epochs
 
     # ---- parts
 
@@ -301,18 +260,7 @@ class Recovery:
             start = segment.position_of(producers.end_offset, segment.size)
             if start is not None:
                 for header, position, _ in segment.walk(start, segment.size):
-                    self._add(producers, segment, header, position)
-
-    def _add(
-        self, producers: ProducerState, segment: Segment, header: BatchHeader, position: int
-    ) -> None:
-        if header.base_offset < producers.end_offset:
-            return
-        batch = segment.read_batch(header, position) if header.is_control else None
-        try:
-            producers.add(header, self.now_ms, batch)
-        except CorruptBatch as damage:
-            raise CorruptLog(segment.log_path, str(damage), position) from damage
+                    add_to_producers(producers, segment, header, position, self.now_ms)
 
 
 def check_topic_id(files: Files, directory: str, topic_id: bytes) -> None:
@@ -385,13 +333,6 @@ def cut_segments(files: Files, segments: list[Segment], offset: int) -> int:
     return end_offset
 
 
-def remove_segment(files: Files, segment: Segment) -> None:
-    """Removes a segment's files; the log last, since indexes without one are leftovers."""
-    segment.close()
-    for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX):
-        files.remove(segment.path + suffix)
-
-
 def _epochs_of(segments: list[Segment]) -> LeaderEpochs:
     """The leader epochs as the batches tell them."""
     epochs = LeaderEpochs()
@@ -399,30 +340,6 @@ def _epochs_of(segments: list[Segment]) -> LeaderEpochs:
         for header, _, _ in segment.walk(0, segment.size):
             epochs.assign(header.partition_leader_epoch, header.base_offset)
     return epochs
-
-
-def _has_batch(file: File, position: int, limit: int, next_offset: int) -> bool:
-    """Whether a whole batch with a good CRC and a later offset lies anywhere in a range."""
-    while position + BATCH_HEADER_BYTES <= limit:
-        chunk = file.pread(min(_COPY_BYTES, limit - position), position)
-        at = chunk.find(MAGIC, MAGIC_AT)
-        while 0 <= at - MAGIC_AT <= len(chunk) - BATCH_HEADER_BYTES:
-            start = at - MAGIC_AT
-            ahead = int.from_bytes(chunk[start : start + 8], "big", signed=True) - next_offset
-            if 0 <= ahead < _OFFSETS_AHEAD_MAX and _is_batch(file, position + start, limit):
-                return True
-            at = chunk.find(MAGIC, at + 1)
-        # Overlapping, so that no header is cut in two.
-        position += max(1, len(chunk) - BATCH_HEADER_BYTES + 1)
-    return False
-
-
-def _is_batch(file: File, position: int, limit: int) -> bool:
-    try:
-        header = read_header(file.pread(BATCH_HEADER_BYTES, position))
-    except CorruptBatch:
-        return False
-    return position + header.size <= limit and verify_crc(file.pread(header.size, position), header)
 
 
 def _end_offset_of(files: Files, directory: str, name: str) -> int:

@@ -17,10 +17,12 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
+from asyncbroker.log.damage import Holes
 from asyncbroker.log.errors import CorruptIndex, CorruptLog, WouldBlock
 from asyncbroker.log.files import File, Files
 from asyncbroker.log.index import OFFSET_INDEX, TIME_INDEX, SparseIndex
 from asyncbroker.log.open_segments import OpenSegments
+from asyncbroker.log.trusted import FOREVER, Trusted
 from asyncbroker.protocol.batches import (
     BATCH_HEADER_BYTES,
     LENGTH_OVERHEAD,
@@ -64,6 +66,7 @@ class Segment:
         "file",
         "first_timestamp",
         "flushed_size",
+        "holes",
         "index_interval_bytes",
         "indexed_position",
         "indexed_timestamp",
@@ -74,6 +77,7 @@ class Segment:
         "path",
         "size",
         "time_index",
+        "trusted",
     )
 
     def __init__(
@@ -99,6 +103,10 @@ class Segment:
         self.log_path = self.path + LOG_SUFFIX
         self.size = sizes.get(name + LOG_SUFFIX, 0)
         self.flushed_size = self.size
+        # What is known to be damaged: readers step over it. Replaced, never changed.
+        self.holes: Holes = {}
+        # What may be sent without a look at its CRCs.
+        self.trusted = Trusted(self.size)
         self.file: File | None = None
         self.is_recently_used = False
         self.offset_index, self.time_index = (
@@ -132,6 +140,10 @@ class Segment:
 
     def close(self) -> None:
         self._open_segments.closed(self)
+
+    def good_until(self, position: int, limit: int) -> int:
+        """Where the first damage at or after `position` begins, or `limit` if that comes first."""
+        return min([limit, *(at for at in self.holes if at >= position)])
 
     # ---- appending and recovering
 
@@ -223,6 +235,7 @@ class Segment:
         self.open_file().truncate(size)
         self.size = size
         self.flushed_size = min(self.flushed_size, size)
+        self.trusted.add(size, FOREVER)
 
     # ---- positions
 
@@ -289,8 +302,11 @@ class Segment:
         start = position  # of the chunk
         next_offset = self.base_offset
         while position < limit:
+            if self.holes and (hole := self.holes.get(position)) is not None:
+                next_offset, position = hole.next_offset, hole.end
+                continue
             at = position - start
-            if at + BATCH_HEADER_BYTES > len(chunk):
+            if not 0 <= at <= len(chunk) - BATCH_HEADER_BYTES:
                 chunk = file.pread(min(chunk_bytes, limit - position), position)
                 start, at = position, 0
             header = self._header(chunk, at, position, limit, next_offset)
@@ -360,7 +376,11 @@ class Segment:
             if chunk is None:
                 raise WouldBlock(self.log_path)
             at = 0
+            holes = self.holes
             while at + _STEP.size <= len(chunk):
+                if holes and (hole := holes.get(position + at)) is not None:
+                    at = hole.end - position
+                    continue
                 base_offset, length, magic, last_offset_delta = _STEP.unpack_from(chunk, at)
                 if (
                     length < _BATCH_LENGTH_MIN
@@ -411,7 +431,7 @@ class Segment:
 
     def _offset_entry_is_true(self, entry: tuple[int, int], *, may_block: bool = True) -> bool:
         key, position = entry
-        if position + _STEP.size > self.size:
+        if position + _STEP.size > self.size or position in self.holes:
             return False
         try:
             steps = self._steps(position, position + _STEP.size, may_block)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncbroker.log.config import LogConfig
-from asyncbroker.log.errors import CorruptLog, WouldBlock
+from asyncbroker.log.errors import WouldBlock
 from asyncbroker.log.files import MemoryFile, MemoryFiles, RealFiles
 from asyncbroker.log.open_segments import OpenSegments
 from asyncbroker.log.partition_log import PartitionLog
@@ -247,17 +247,21 @@ def test_no_flipped_byte_of_an_index_changes_an_answer(data: st.DataObject) -> N
         assert read_all(log, bytes_max=bytes_max) == expected
 
 
-def test_where_no_batch_is_the_log_is_said_to_be_corrupt() -> None:
+def test_where_no_batch_is_readers_are_refused_and_others_read_on() -> None:
     files = MemoryFiles()
     log = open_log(files, config=LARGE)
     append_each(log, 100)
     log = reopened(log, files)
     size = log.size // 100
     overwrite(files, f"{DIRECTORY}/{0:020d}.log", 50 * size, bytes(size))
-    with pytest.raises(CorruptLog) as caught:
-        log.locate(51, 100, end_offset=100)
-    assert caught.value.position == 50 * size
+    # On the event loop nobody looks into it.
+    with pytest.raises(WouldBlock):
+        log.locate(51, 100, end_offset=100, may_block=False)
+    assert offsets_at(log, 51, 1) == [51]
     assert offsets_at(log, 20, 1) == [20]
+    with pytest.raises(KafkaError) as caught:
+        log.locate(50, 100, end_offset=100)
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
 # ---- without waiting

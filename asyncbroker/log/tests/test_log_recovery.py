@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -21,7 +22,6 @@ from asyncbroker.log.tests.log_harness import (
     from_producer,
     names,
     open_log,
-    overwrite,
     read_all,
     reopened,
     truncate,
@@ -189,52 +189,34 @@ def test_a_segment_that_is_gone_between_others_is_told(
     assert (log.log_start_offset, log.end_offset) == (int(first[:20]), 9)
 
 
-def test_damage_inside_what_was_promised_is_an_error_and_touches_nothing() -> None:
+def test_a_log_of_which_no_segment_is_left_is_an_error() -> None:
+    for is_clean in (True, False):
+        files = MemoryFiles()
+        log = open_log(files, config=ONE)
+        append_each(log, 5)
+        log.close()
+        files.remove(f"{FIRST}.log")
+        with pytest.raises(CorruptLog, match="no segment is left"):
+            open_log(files, config=ONE, is_clean=is_clean, recovery_point=5)
+        assert f"{0:020d}.log" not in names(files)
+
+
+def message_of_format_1(offset: int, value: bytes) -> bytes:
+    """offset, size, CRC-32, magic, attributes, timestamp, null key, value"""
+    body = b"\1\0" + bytes(8) + b"\xff" * 4 + len(value).to_bytes(4, "big") + value
+    message = crc32(body).to_bytes(4, "big") + body
+    return offset.to_bytes(8, "big") + len(message).to_bytes(4, "big") + message
+
+
+def test_an_old_message_format_is_named_and_left_alone() -> None:
     files = MemoryFiles()
-    config = with_config(segment_bytes=300)
-    log = open_log(files, config=config)
-    append_each(log, 9)
-    log.flush()
-    log.close(clean=False)
-    size = len(batch(b"x" * 20))
-    overwrite(files, f"{DIRECTORY}/{3:020d}.log", size + 16, b"\0")
-    before = {name: files.read_whole(f"{DIRECTORY}/{name}") for name in names(files)}
-    with pytest.raises(CorruptLog, match="durable to offset 8") as caught:
-        recovered(files, config, recovery_point=8)
-    assert (caught.value.path, caught.value.position) == (f"{DIRECTORY}/{3:020d}.log", size)
-    assert {name: files.read_whole(f"{DIRECTORY}/{name}") for name in names(files)} == before
-    # Had less been promised, it would have been cut.
-    log = recovered(files, config, recovery_point=4)
-    assert log.end_offset == 4
-    assert quarantined(files)
-
-
-@pytest.mark.parametrize("is_clean", [True, False])
-def test_a_log_that_ends_before_its_recovery_point_is_an_error(is_clean: bool) -> None:
-    files = MemoryFiles()
-    log = open_log(files, config=ONE)
-    append_each(log, 5)
-    log.close()
-    size = len(files.read_whole(f"{FIRST}.log"))
-    for cut in (size // 5 * 3, size // 5 * 3 + 7, 0):
-        torn = copied(files)
-        truncate(torn, f"{FIRST}.log", cut)
-        with pytest.raises(CorruptLog):
-            open_log(torn, config=ONE, is_clean=is_clean, recovery_point=5)
-        assert len(torn.read_whole(f"{FIRST}.log")) == cut
-    files.remove(f"{FIRST}.log")
-    with pytest.raises(CorruptLog):
-        open_log(files, config=ONE, is_clean=is_clean, recovery_point=5)
-
-
-def test_an_old_message_format_is_named() -> None:
-    files = MemoryFiles()
-    log = open_log(files, config=ONE)
-    append_each(log, 2)
-    log.close()
-    overwrite(files, f"{FIRST}.log", 16, b"\1")
-    with pytest.raises(CorruptLog, match="magic 1"):
-        open_log(files, config=ONE, is_clean=False, recovery_point=2)
+    open_log(files, config=ONE).close()
+    data = b"".join(message_of_format_1(offset, b"value" * 20) for offset in range(9))
+    for is_clean, recovery_point in ((True, 9), (False, 9), (False, 0)):
+        files.write_whole(f"{FIRST}.log", data)
+        with pytest.raises(CorruptLog, match=r"older message format|magic 1"):
+            open_log(files, config=ONE, is_clean=is_clean, recovery_point=recovery_point)
+        assert files.read_whole(f"{FIRST}.log") == data
 
 
 def test_a_clean_stop_with_a_torn_log_is_not_believed() -> None:

@@ -1,0 +1,273 @@
+"""Reads the batches of a segment with all their bytes, and tells the good ones from damage.
+
+A batch is good if its CRC fits and its offsets have their place. Neither the base offset nor the
+length is under the CRC. A wrong length leads to what is no batch, or to one whose CRC does not
+fit. A wrong base offset collides with that of the batch before or after; which of the two lies is
+told by which of them leaves a gap. Gaps alone are not damage, since compaction makes them.
+
+Damage ends where the next good batch begins. If what the damaged header says of its size leads to
+one, that is it. Otherwise the bytes behind are searched for what looks like one. A record's value
+may contain a batch, even several in a row, so a find only counts if the batches after it, each by
+the length of the one before, go on to the end of the file, or to exactly the offset up to which
+the log was promised, or for longer than any one batch can be.
+
+Memory is bounded whatever a damaged length says. Only reads; what is made of the outcome, and
+whether damage was promised data or the torn end of a crash, is the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from asyncbroker.log.damage import Holes
+from asyncbroker.log.files import File
+from asyncbroker.protocol.batches import (
+    ATTRIBUTES_AT,
+    BATCH_HEADER_BYTES,
+    LEADER_EPOCH_AT,
+    LENGTH_AT,
+    MAGIC,
+    MAGIC_AT,
+    BatchHeader,
+    read_header,
+)
+from asyncbroker.protocol.checksums import crc32c
+from asyncbroker.protocol.compression import CorruptBatch
+
+# A message of an older format is looked at up to this size.
+OLD_MESSAGE_BYTES_MAX: Final = 64 << 20
+
+_CHUNK_BYTES: Final = 1 << 20
+# How far in offsets the next batch can be: what one segment may hold.
+_OFFSETS_AHEAD_MAX: Final = 1 << 31
+
+
+class GoodBatch(NamedTuple):
+    """A batch whose CRC and place are right."""
+
+    header: BatchHeader
+    position: int
+
+
+class Damage(NamedTuple):
+    """Bytes [position, end) that are no good batch. `next_offset` is that of the batch behind, None
+    if there is none in the segment; `reason` is "" for damage that was known before."""
+
+    position: int
+    end: int
+    first_offset: int
+    next_offset: int | None
+    reason: str
+
+
+class _Bad(Exception):
+    """What is wrong at a position; with the header, as far as it makes sense."""
+
+    def __init__(self, reason: str, header: BatchHeader | None = None) -> None:
+        super().__init__(reason)
+        self.header = header
+
+
+@dataclass(slots=True)
+class BatchScan:
+    """One reading of one segment's file, up to the position `limit`."""
+
+    file: File
+    base_offset: int
+    limit: int
+    # Where the next segment begins; None for the newest one, which compaction never touches, so
+    # that it has no gaps.
+    end_offset: int | None = None
+    # Up to where the log is promised, if that is known: a batch ends there.
+    promised_offset: int = -1
+    # Where interest ends: beyond it only what is needed to judge what lies before is read.
+    stop: int = 1 << 63
+    # The largest batch that a topic takes.
+    batch_bytes_max: int = 1 << 20
+    # What is known to be damaged already.
+    holes: Holes = field(default_factory=dict)
+    _chunk: bytes = b""
+    _chunk_position: int = 0
+
+    def run(self, position: int, next_offset: int) -> Iterator[GoodBatch | Damage]:
+        """What is there from `position` on, where a batch begins whose offset is expected to be
+        `next_offset`, or later."""
+        # The last batch, if it left a gap, and the offset that it was expected to have.
+        doubtful: tuple[GoodBatch, int] | None = None
+        while position < self.limit and (position < self.stop or doubtful is not None):
+            hole = self.holes.get(position)
+            if hole is not None:
+                if doubtful is not None:
+                    yield doubtful[0]
+                    doubtful = None
+                yield Damage(position, hole.end, hole.first_offset, hole.next_offset, "")
+                position, next_offset = hole.end, hole.next_offset
+                continue
+            try:
+                header = self._check(position, next_offset, may_skip=self.end_offset is not None)
+            except _Bad as bad:
+                damage = self._blame(position, next_offset, bad, doubtful)
+                if doubtful is not None and damage.position == position:
+                    yield doubtful[0]
+                doubtful = None
+                yield damage
+                if damage.next_offset is None:
+                    return
+                position, next_offset = damage.end, damage.next_offset
+                continue
+            if doubtful is not None:
+                yield doubtful[0]
+                doubtful = None
+            if header.base_offset > next_offset:
+                doubtful = (GoodBatch(header, position), next_offset)
+            else:
+                yield GoodBatch(header, position)
+            position += header.size
+            next_offset = header.next_offset
+        if doubtful is not None:
+            yield doubtful[0]
+
+    def _blame(
+        self,
+        position: int,
+        next_offset: int,
+        bad: _Bad,
+        doubtful: tuple[GoodBatch, int] | None,
+    ) -> Damage:
+        """The damage that shows at `position`: there, or in the batch before, if that has left a
+        gap into which this one would fit."""
+        if doubtful is not None and bad.header is not None:
+            (before, at), expected = doubtful
+            if bad.header.base_offset == expected + before.last_offset_delta + 1:
+                reason = f"offset {before.base_offset}, not {expected}"
+                return Damage(at, position, expected, bad.header.base_offset, reason)
+        end, found = self._next_good(position, next_offset, bad.header)
+        return Damage(position, end, next_offset, found, str(bad))
+
+    def _check(self, position: int, next_offset: int, *, may_skip: bool) -> BatchHeader:
+        """The header of the good batch at `position`, which may skip offsets, or not."""
+        header = self._header(position)
+        if not self._is_crc_right(header, position):
+            raise _Bad("the CRC does not match", header)
+        limit = self.end_offset
+        if limit is None:
+            limit = max(self.base_offset, next_offset) + _OFFSETS_AHEAD_MAX
+        if header.base_offset < next_offset or header.next_offset > limit:
+            raise _Bad(f"offset {header.base_offset} here, not {next_offset}", header)
+        if header.base_offset != next_offset and not may_skip:
+            raise _Bad(f"offset {header.base_offset}, not {next_offset}", header)
+        return header
+
+    def _header(self, position: int) -> BatchHeader:
+        data = self._read(position, BATCH_HEADER_BYTES)
+        try:
+            header = read_header(data)
+        except CorruptBatch as damage:
+            raise _Bad(str(damage)) from damage
+        if header.size > self.limit - position:
+            raise _Bad(f"a batch of {header.size} bytes, {self.limit - position} left")
+        return header
+
+    def _is_crc_right(self, header: BatchHeader, position: int) -> bool:
+        crc = 0
+        at, end = position + ATTRIBUTES_AT, position + header.size
+        while at < end:
+            data = self._read(at, min(_CHUNK_BYTES, end - at))
+            if not data:
+                return False
+            crc = crc32c(data, crc)
+            at += len(data)
+        return crc == header.crc
+
+    def _next_good(
+        self, position: int, next_offset: int, header: BatchHeader | None
+    ) -> tuple[int, int | None]:
+        """Where the next good batch after damage at `position` begins, and its offset."""
+        if header is not None:
+            end = position + header.size
+            if end == self.limit:
+                return end, self.end_offset
+            if (found := self._good_offset(end, next_offset)) is not None:
+                return end, found
+        for at, found in self.candidates(position + 1, next_offset):
+            if self._goes_on(at):
+                return at, found
+        return self.limit, self.end_offset
+
+    def candidates(self, position: int, next_offset: int) -> Iterator[tuple[int, int]]:
+        """Position and offset of whatever from `position` on looks like a good batch."""
+        while position + BATCH_HEADER_BYTES <= self.limit:
+            chunk = self.file.pread(min(_CHUNK_BYTES, self.limit - position), position)
+            at = chunk.find(MAGIC, MAGIC_AT)
+            while 0 <= at - MAGIC_AT <= len(chunk) - BATCH_HEADER_BYTES:
+                start = at - MAGIC_AT
+                ahead = int.from_bytes(chunk[start : start + 8], "big", signed=True) - next_offset
+                if 0 <= ahead < _OFFSETS_AHEAD_MAX:
+                    found = self._good_offset(position + start, next_offset)
+                    if found is not None:
+                        yield position + start, found
+                at = chunk.find(MAGIC, at + 1)
+            # Overlapping, so that no header is cut in two.
+            position += max(1, len(chunk) - BATCH_HEADER_BYTES + 1)
+
+    def _good_offset(self, position: int, next_offset: int) -> int | None:
+        """The base offset of a good batch at `position`; None if there is none."""
+        hole = self.holes.get(position)
+        if hole is not None:
+            return hole.first_offset
+        try:
+            header = self._check(position, next_offset, may_skip=True)
+        except _Bad:
+            return None
+        return header.base_offset
+
+    def _goes_on(self, position: int) -> bool:
+        """Whether what follows the batch at `position` shows that it is no part of another."""
+        start = position
+        next_offset = -1
+        while position < self.limit and position - start <= self.batch_bytes_max:
+            hole = self.holes.get(position)
+            if hole is not None:
+                return True
+            try:
+                header = self._header(position)
+            except _Bad:
+                return next_offset == self.promised_offset
+            if header.base_offset < next_offset:
+                return False
+            if header.base_offset == self.promised_offset:
+                return True
+            next_offset = header.next_offset
+            position += header.size
+        return True
+
+    def _read(self, position: int, size: int) -> memoryview:
+        """Up to `size` bytes, at most a chunk's; fewer at the end of the file."""
+        at = position - self._chunk_position
+        if not 0 <= at <= len(self._chunk) - size:
+            wanted = min(_CHUNK_BYTES, max(size, min(self.stop, self.limit) - position))
+            self._chunk = self.file.pread(min(wanted, self.limit - position), position)
+            self._chunk_position, at = position, 0
+        return memoryview(self._chunk)[at : at + size]
+
+
+def has_batch(file: File, position: int, limit: int, next_offset: int) -> bool:
+    """Whether a whole batch with a good CRC and a later offset lies anywhere in a range."""
+    scan = BatchScan(file, 0, limit)
+    return next(scan.candidates(position, next_offset), None) is not None
+
+
+def is_old_format(file: File, position: int, limit: int) -> bool:
+    """Whether a whole message of format v0 or v1 begins at `position`: its CRC-32 covers all from
+    the magic on, which is where v2 has it."""
+    head = file.pread(MAGIC_AT + 1, position)
+    if len(head) <= MAGIC_AT or head[MAGIC_AT] not in (0, 1):
+        return False
+    size = int.from_bytes(head[LENGTH_AT:LEADER_EPOCH_AT], "big") - (MAGIC_AT - LEADER_EPOCH_AT)
+    if not 0 < size <= min(limit - position, OLD_MESSAGE_BYTES_MAX):
+        return False
+    crc = int.from_bytes(head[LEADER_EPOCH_AT:MAGIC_AT], "big")
+    return crc32(file.pread(size, position + MAGIC_AT)) == crc

@@ -1,0 +1,390 @@
+"""Damage inside what was promised: that range is refused, all else is kept and read, for good."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from asyncbroker.log.batch_scan import BatchScan, GoodBatch
+from asyncbroker.log.config import LogConfig
+from asyncbroker.log.damage import DAMAGED_RANGES, DamagedRange, decode_ranges, encode_ranges
+from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.partition_log import PartitionLog
+from asyncbroker.log.tests.log_harness import (
+    DIRECTORY,
+    NOW_MS,
+    append,
+    append_each,
+    batch,
+    crashed,
+    flip,
+    from_producer,
+    names,
+    open_log,
+    overwrite,
+    read_all,
+    reopened,
+    truncate,
+    with_config,
+)
+from asyncbroker.log.trusted import Trusted
+from asyncbroker.protocol.errors import ErrorCode, KafkaError
+from asyncbroker.protocol.records import batches, records_of, stamp
+
+# Three batches a segment, with an index entry for the second and the third.
+CONFIG = with_config(segment_bytes=300, index_interval_bytes=50)
+BATCH_BYTES = len(batch(b"x" * 20))
+COUNT = 11
+"""Batches of one record: segments 0, 3, 6 and the newest one, 9."""
+
+Damage = Callable[[MemoryFiles, str, int], None]
+
+
+def written() -> MemoryFiles:
+    files = MemoryFiles()
+    log = open_log(files, config=CONFIG)
+    append_each(log, COUNT)
+    log.close()
+    return files
+
+
+def path_of(offset: int) -> str:
+    return f"{DIRECTORY}/{offset // 3 * 3:020d}.log"
+
+
+def position_of(offset: int) -> int:
+    return offset % 3 * BATCH_BYTES
+
+
+def opened(
+    files: MemoryFiles, *, is_clean: bool = False, recovery_point: int = COUNT
+) -> PartitionLog:
+    return open_log(files, config=CONFIG, is_clean=is_clean, recovery_point=recovery_point)
+
+
+def batches_at(log: PartitionLog, offset: int, bytes_max: int) -> bytes | None:
+    """What a Fetch of this offset gets; None for CORRUPT_MESSAGE."""
+    try:
+        located = log.locate(offset, bytes_max, end_offset=log.end_offset)
+        assert located is not None
+        checked = log.checked(located)
+    except KafkaError as error:
+        if error.code is not ErrorCode.CORRUPT_MESSAGE:
+            raise
+        return None
+    assert checked is not None
+    return checked.read()
+
+
+def refused(log: PartitionLog, offset: int) -> bool:
+    return batches_at(log, offset, 1) is None
+
+
+def offsets(log: PartitionLog) -> Iterator[int]:
+    """What a consumer gets that steps over what it is refused."""
+    offset = log.log_start_offset
+    while offset < log.end_offset:
+        found = batches_at(log, offset, 400)
+        if found is None:
+            offset += 1
+            continue
+        for header, data in batches(found):
+            yield from (record.offset for record in records_of(data, header))
+            offset = header.next_offset
+
+
+DAMAGES: dict[str, Damage] = {
+    "payload": lambda files, path, at: flip(files, path, at + BATCH_BYTES - 3),
+    "CRC": lambda files, path, at: flip(files, path, at + 18),
+    "magic": lambda files, path, at: flip(files, path, at + 16),
+    "length": lambda files, path, at: flip(files, path, at + 11),
+    "huge length": lambda files, path, at: overwrite(files, path, at + 8, b"\x7f"),
+    "negative length": lambda files, path, at: flip(files, path, at + 8),
+    "offset": lambda files, path, at: overwrite(files, path, at + 6, b"\x01"),
+    "far offset": lambda files, path, at: overwrite(files, path, at, b"\x01"),
+    "offset delta": lambda files, path, at: overwrite(files, path, at + 26, b"\x01"),
+    "zeros": lambda files, path, at: overwrite(files, path, at, bytes(BATCH_BYTES)),
+    "zeroed end": lambda files, path, at: overwrite(files, path, at + 40, bytes(BATCH_BYTES - 40)),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_bit_flip_in_the_log_is_a_hole_of_that_batch_for_good(how: str, is_clean: bool) -> None:
+    """Any batch of any segment, older and newest, first and last; found at start or by a reader."""
+    for offset in range(COUNT):
+        files = written()
+        DAMAGES[how](files, path_of(offset), position_of(offset))
+        log = opened(files, is_clean=is_clean)
+        rest = [other for other in range(COUNT) if other != offset]
+        assert list(offsets(log)) == rest
+        assert refused(log, offset)
+        assert log.end_offset == COUNT
+        # New records go behind, and the next starts of all kinds remember.
+        assert append(log).base_offset == COUNT
+        for again in (crashed, reopened):
+            log = again(log, files, recovery_point=COUNT + 1)
+            assert refused(log, offset)
+            assert list(offsets(log)) == [*rest, COUNT]
+        assert DAMAGED_RANGES in names(files)
+        assert not [name for name in names(files) if "quarantined" in name]
+
+
+def test_what_lies_before_and_behind_damage_is_read_without_it() -> None:
+    files = written()
+    flip(files, path_of(4), position_of(4) + 70)
+    log = opened(files)
+    assert refused(log, 4)
+    before = log.locate(3, 1 << 20, end_offset=COUNT)
+    behind = log.locate(5, 1 << 20, end_offset=COUNT)
+    assert before is not None
+    assert behind is not None
+    assert (before.position, before.size) == (0, BATCH_BYTES)
+    assert (behind.position, behind.size) == (2 * BATCH_BYTES, BATCH_BYTES)
+
+
+def test_a_start_does_not_read_again_what_is_known_to_be_damaged() -> None:
+    files = written()
+    overwrite(files, path_of(10), position_of(10), bytes(BATCH_BYTES))
+    log = opened(files)
+    log.close()
+    before = files.list_files(DIRECTORY)
+    written_paths: list[str] = []
+
+    def note(operation: str, path: str) -> None:
+        if operation == "write_atomically":
+            written_paths.append(path)
+
+    files.on_call = note
+    log = opened(files, is_clean=True)
+    assert log.end_offset == COUNT
+    assert refused(log, 10)
+    assert not written_paths
+    assert files.list_files(DIRECTORY) == before
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("kept_bytes", [0, 7, BATCH_BYTES, BATCH_BYTES + 7])
+def test_a_promised_end_that_is_gone_is_refused_and_not_given_again(
+    kept_bytes: int, is_clean: bool
+) -> None:
+    files = written()
+    truncate(files, path_of(9), kept_bytes)
+    log = opened(files, is_clean=is_clean)
+    kept = 9 + kept_bytes // BATCH_BYTES
+    for _ in range(2):
+        assert list(offsets(log)) == list(range(kept))
+        assert [refused(log, offset) for offset in range(kept, COUNT)] == [True] * (COUNT - kept)
+        log = crashed(log, files, recovery_point=COUNT)
+    assert append(log).base_offset == COUNT
+    assert len(files.read_whole(path_of(9))) == kept_bytes
+    log = reopened(log, files)
+    assert list(offsets(log)) == [*range(kept), COUNT]
+
+
+def test_a_torn_tail_behind_damage_is_cut_or_kept_but_never_served() -> None:
+    """Nine batches were promised; the tenth came after, and the crash tore the eleventh."""
+    files = written()
+    overwrite(files, path_of(9), position_of(10) + 5, bytes(BATCH_BYTES - 5))
+    flip(files, path_of(4), position_of(4) + 70)
+    overwrite(files, path_of(7), position_of(7), bytes(20))
+    log = opened(files, recovery_point=9)
+    assert log.end_offset == 10
+    assert list(offsets(log)) == [0, 1, 2, 3, 5, 6, 8, 9]
+    log = opened(files, recovery_point=9)
+    assert list(offsets(log)) == [0, 1, 2, 3, 5, 6, 8, 9]
+
+
+def test_a_header_that_lies_about_its_last_offset_does_not_cut_promised_batches() -> None:
+    """It leads beyond the promise, where what follows looks like a torn tail."""
+    config = LogConfig(index_interval_bytes=50)
+    files = MemoryFiles()
+    log = open_log(files, config=config)
+    append_each(log, 6)
+    log.close(clean=False)
+    overwrite(files, f"{DIRECTORY}/{0:020d}.log", 3 * BATCH_BYTES + 25, b"\x01")
+    log = open_log(files, config=config, is_clean=False, recovery_point=5)
+    assert log.end_offset == 6
+    assert list(offsets(log)) == [0, 1, 2, 4, 5]
+
+
+def test_a_batch_inside_a_record_is_not_taken_for_what_follows() -> None:
+    inner = batch(b"inside")
+    stamp(inner, 2, 0)
+    values = [b"x" * 20, bytes(inner) * 3, b"y" * 20, b"z" * 20]
+    files = MemoryFiles()
+    log = open_log(files, config=LogConfig())
+    for value in values:
+        append(log, batch(value))
+    log.close()
+    overwrite(files, f"{DIRECTORY}/{0:020d}.log", BATCH_BYTES, bytes(30))
+    log = open_log(files, config=LogConfig(), is_clean=False, recovery_point=4)
+    assert list(offsets(log)) == [0, 2, 3]
+    assert refused(log, 1)
+
+
+def test_damage_that_is_found_while_the_log_is_used_needs_no_restart() -> None:
+    files = written()
+    log = opened(files, is_clean=True)
+    assert list(offsets(log)) == list(range(COUNT))
+    log = reopened(log, files)
+    flip(files, path_of(4), position_of(4) + 70)
+    assert list(offsets(log)) == [0, 1, 2, 3, *range(5, COUNT)]
+    flip(files, path_of(10), position_of(10) + 70)
+    append(log)
+    assert list(offsets(log)) == [0, 1, 2, 3, 5, 6, 7, 8, 9, 11]
+    assert [
+        hole[3:] for hole in decode_ranges(files.read_whole(f"{DIRECTORY}/{DAMAGED_RANGES}"))
+    ] == [
+        (4, 5),
+        (10, 11),
+    ]
+
+
+def test_damage_is_found_under_a_full_disk_and_recorded_when_there_is_room() -> None:
+    files = written()
+    log = opened(files, is_clean=True)
+    flip(files, path_of(4), position_of(4) + 70)
+
+    def full(operation: str, path: str) -> None:
+        if operation == "write_atomically":
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    files.on_call = full
+    assert refused(log, 4)
+    assert DAMAGED_RANGES not in names(files)
+    files.on_call = None
+    append(log)
+    log.close()
+    assert DAMAGED_RANGES in names(files)
+
+
+def test_a_damaged_list_of_damage_costs_a_reading_of_the_log() -> None:
+    for damage in (
+        lambda data: data[:-12],
+        lambda data: b"",
+        lambda data: data.replace(b"4", b"1"),
+    ):
+        files = written()
+        flip(files, path_of(4), position_of(4) + 70)
+        log = opened(files, is_clean=True)
+        assert refused(log, 4)
+        log.close()
+        path = f"{DIRECTORY}/{DAMAGED_RANGES}"
+        files.write_whole(path, damage(files.read_whole(path)))
+        log = opened(files, is_clean=True)
+        assert log._damaged.ranges == (DamagedRange(3, BATCH_BYTES, 2 * BATCH_BYTES, 4, 5),)
+        assert list(offsets(log)) == [0, 1, 2, 3, *range(5, COUNT)]
+
+
+def test_damage_that_is_deleted_is_forgotten() -> None:
+    files = written()
+    flip(files, path_of(1), position_of(1) + 70)
+    log = opened(files, is_clean=True)
+    assert refused(log, 1)
+    log.delete_segments(log.advance_log_start(4))
+    assert DAMAGED_RANGES not in names(files)
+    assert read_all(log)[0][0] == 4
+
+
+def test_producers_are_known_beyond_a_damaged_batch() -> None:
+    files = MemoryFiles()
+    log = open_log(files, config=CONFIG)
+    for sequence in range(6):
+        append(log, from_producer(sequence, b"x" * 20))
+    log.close(clean=False)
+    for name in names(files):
+        if name.endswith((".snapshot", ".producers")):
+            files.remove(f"{DIRECTORY}/{name}")
+    flip(files, path_of(4), position_of(4) + 70)
+    log = opened(files, recovery_point=6)
+    assert list(offsets(log)) == [0, 1, 2, 3, 5]
+    assert append(log, from_producer(5, b"x" * 20)).is_duplicate
+    assert append(log, from_producer(6, b"x" * 20)).base_offset == 6
+
+
+def test_times_are_searched_around_damage() -> None:
+    files = MemoryFiles()
+    log = open_log(files, config=CONFIG)
+    for at in range(COUNT):
+        append(log, batch(b"x" * 20, timestamps=[NOW_MS + at]))
+    log.close()
+    overwrite(files, path_of(4), position_of(4), bytes(BATCH_BYTES))
+    log = opened(files)
+    assert refused(log, 4)
+    for at in (3, 5, 6):
+        found = log.offset_for_timestamp(NOW_MS + at, COUNT)
+        assert found is not None
+        assert found.offset == at
+    found = log.offset_for_timestamp(NOW_MS + 4, COUNT)
+    assert found is not None
+    assert found.offset == 5
+
+
+def test_a_truncated_log_keeps_the_damage_that_is_left() -> None:
+    files = written()
+    for offset in (1, 7):
+        flip(files, path_of(offset), position_of(offset) + 70)
+    log = opened(files, is_clean=True)
+    assert list(offsets(log)) == [0, *range(2, 7), *range(8, COUNT)]
+    log.truncate_to(5, NOW_MS)
+    assert list(offsets(log)) == [0, 2, 3, 4]
+    assert refused(log, 1)
+    assert append(log).base_offset == 5
+
+
+# ---- parts
+
+
+def test_the_file_of_damaged_ranges() -> None:
+    ranges = [DamagedRange(0, 10, 20, 1, 2), DamagedRange(30, 0, 99, 30, 45)]
+    data = encode_ranges(ranges)
+    assert data.splitlines()[:4] == [b"0", b"2", b"0 10 20 1 2", b"30 0 99 30 45"]
+    assert decode_ranges(data) == ranges
+
+
+def test_the_scan_of_a_compacted_segment_takes_gaps_for_gaps_and_collisions_for_damage() -> None:
+    batch_list = [batch(b"x") for _ in range(4)]
+    for base_offset, data in zip((0, 5, 6, 9), batch_list, strict=True):
+        stamp(data, base_offset, 0)
+    size = len(batch_list[0])
+
+    def scanned(*bases: int) -> list[tuple[int, int | None]]:
+        files = MemoryFiles()
+        copies = [bytearray(data) for data in batch_list]
+        for base_offset, data in zip(bases, copies, strict=True):
+            stamp(data, base_offset, 0)
+        file = files.open("log", create=True)
+        file.pwrite(b"".join(copies), 0)
+        return [
+            (found.header.base_offset, 0)
+            if isinstance(found, GoodBatch)
+            else (-found.position // size, found.next_offset)
+            for found in BatchScan(file, 0, 4 * size, end_offset=12).run(0, 0)
+        ]
+
+    assert scanned(0, 5, 6, 9) == [(0, 0), (5, 0), (6, 0), (9, 0)]
+    # The second says 7, but the third begins where the second would end without its gap.
+    assert scanned(0, 7, 2, 9) == [(0, 0), (-1, 2), (2, 0), (9, 0)]
+    assert scanned(0, 5, 3, 9) == [(0, 0), (5, 0), (-2, 9), (9, 0)]
+    assert scanned(0, 5, 6, 12) == [(0, 0), (5, 0), (6, 0), (-3, 12)]
+
+
+def test_what_is_trusted_is_what_was_written_or_checked() -> None:
+    trusted = Trusted(100)
+    assert trusted.covers(100, 5000)
+    assert not trusted.covers(99, 120)
+    trusted.add(10, 20)
+    trusted.add(30, 40)
+    assert trusted.covers(12, 20)
+    assert not trusted.covers(12, 31)
+    trusted.add(20, 30)
+    assert trusted.covers(10, 40)
+    trusted.add(40, 100)
+    assert trusted.covers(10, 9999)
+    for at in range(1000):
+        trusted.add(-10 * at, -10 * at + 1)
+    assert trusted.covers(10, 9999)
+    assert len(trusted._ranges) <= 64

@@ -1,0 +1,246 @@
+"""Reads a log that was not closed in order, from where it need not be intact, to its end.
+
+On the way the indexes, the leader epochs and the producers' state follow from the batches. Where
+the batches stop making sense:
+
+- nothing of it was promised: the log is cut there. If whole batches lie behind, of which a power
+  cut kept the later pages only, they are kept in files that end in `.quarantined`, in case the disk
+  and not the power was at fault.
+- it was promised, or the headers of promised batches have led there: PromiseInDoubt, and nothing
+  is touched. Below the recovery point only headers are read, so who is to blame is not known yet.
+  With `is_checked` all CRCs are, and what turns out damaged becomes a hole (`damage.py`): its bytes
+  and what follows it stay, and its offsets are not given again. Where the end of the promised log
+  is damaged or gone, the log goes on behind it in a new segment.
+
+Not known here: leftovers of interrupted work, clean stops, where the log begins (`recovery.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from asyncbroker.log.batch_scan import BatchScan, Damage, GoodBatch, has_batch, is_old_format
+from asyncbroker.log.damage import DamagedRange, DamagedRanges
+from asyncbroker.log.errors import CorruptLog
+from asyncbroker.log.files import Files
+from asyncbroker.log.index import OFFSET_INDEX, TIME_INDEX
+from asyncbroker.log.leader_epochs import LeaderEpochs
+from asyncbroker.log.producers import ProducerState
+from asyncbroker.log.segment import LOG_SUFFIX, Segment
+from asyncbroker.protocol.batches import BatchHeader, verify_crc
+from asyncbroker.protocol.compression import CorruptBatch
+
+logger = logging.getLogger(__name__)
+
+QUARANTINED_SUFFIX: Final = ".quarantined"
+INDEX_SUFFIXES: Final = (OFFSET_INDEX.suffix, TIME_INDEX.suffix, ".txnindex")
+
+_COPY_BYTES: Final = 1 << 20
+
+
+class PromiseInDoubt(Exception):
+    """Promised data is damaged, or may be: it must be read with its CRCs."""
+
+
+@dataclass(slots=True)
+class UncleanScan:
+    """One reading of a log. `segments` loses those behind a cut, and may get a new one."""
+
+    files: Files
+    directory: str
+    segments: list[Segment]
+    damaged: DamagedRanges
+    # Up to which offset the log was promised.
+    recovery_point: int
+    batch_bytes_max: int
+    now_ms: int
+    # Makes an empty segment that begins at an offset.
+    new_segment: Callable[[int], Segment]
+    is_checked: bool
+
+    def run(self, start: int, epochs: LeaderEpochs, producers: ProducerState) -> int:
+        """Reads from the batch with the offset `start` on; the offset at which the log ends.
+
+        Raises PromiseInDoubt, if not `is_checked`; CorruptLog for an older message format.
+        """
+        segments = self.segments
+        first = max(
+            (at for at, held in enumerate(segments) if held.base_offset <= start), default=0
+        )
+        next_offset = segments[first].base_offset if segments else 0
+        for at in range(first, len(segments)):
+            segment = segments[at]
+            if segment.base_offset < next_offset:
+                damage = CorruptLog(segment.log_path, f"the log is at {next_offset} already", 0)
+                self._cut(at - 1, segments[at - 1].size, next_offset, damage)
+                break
+            if segment.base_offset > next_offset:
+                # Only compaction may do this; readers would pass over the rest without a word.
+                logger.warning(
+                    "%s: offsets %d to %d are in no segment: they were compacted away, or are lost",
+                    self.directory,
+                    next_offset,
+                    segment.base_offset - 1,
+                )
+                next_offset = segment.base_offset
+            good_size = durable_size = segment.rewind(max(start, segment.base_offset))
+            try:
+                for found in self._batches(at, good_size):
+                    if isinstance(found, GoodBatch):
+                        header, position = found
+                        segment.note(position, header.last_offset, header.max_timestamp)
+                        epochs.assign(header.partition_leader_epoch, header.base_offset)
+                        add_to_producers(producers, segment, header, position, self.now_ms)
+                        next_offset = header.next_offset
+                        good_size = position + header.size
+                    else:
+                        next_offset, good_size = found.next_offset, found.end
+                    if next_offset <= self.recovery_point:
+                        durable_size = good_size
+            except CorruptLog as damage:
+                if is_old_format(segment.open_file(), damage.position or 0, segment.size):
+                    raise
+                self._cut(at, good_size, next_offset, damage)
+                break
+            segment.flushed_size = durable_size
+        return self._keep_promise(next_offset) if segments else next_offset
+
+    def _keep_promise(self, end_offset: int) -> int:
+        """Lets the log go on where promised offsets end, if they are damaged or gone."""
+        last = self.segments[-1]
+        if end_offset < self.recovery_point:
+            if not self.is_checked:
+                raise PromiseInDoubt(f"{last.log_path} ends at offset {end_offset}")
+            lost = DamagedRange(
+                last.base_offset, last.size, last.size, end_offset, self.recovery_point
+            )
+            self.damaged.add_to(last, [lost])
+            end_offset = self.recovery_point
+        if any(hole.end >= last.size for hole in last.holes.values()):
+            self.segments.append(self.new_segment(end_offset))
+            self.files.sync_directory(self.directory)
+        return end_offset
+
+    # ---- one segment
+
+    def _batches(self, at: int, start: int) -> Iterator[GoodBatch | DamagedRange]:
+        """The batches and the holes of a segment. Raises CorruptLog at what is neither."""
+        segment = self.segments[at]
+        if self.is_checked or segment.holes:
+            yield from self._checked_batches(at, start)
+            return
+        # Compaction leaves gaps, but never in the newest segment; the base offset, which is not
+        # under the CRC, can be checked there.
+        next_offset = segment.base_offset if at + 1 == len(self.segments) and start == 0 else None
+        for header, position, batch in segment.walk(
+            start, segment.size, whole_from=self.recovery_point
+        ):
+            if batch is not None and not verify_crc(batch, header):
+                raise CorruptLog(segment.log_path, "the CRC does not match", position)
+            if next_offset is not None and header.base_offset != next_offset:
+                reason = f"offset {header.base_offset}, not {next_offset}"
+                raise CorruptLog(segment.log_path, reason, position)
+            if at + 1 == len(self.segments):
+                next_offset = header.next_offset
+            yield GoodBatch(header, position)
+
+    def _checked_batches(self, at: int, start: int) -> Iterator[GoodBatch | DamagedRange]:
+        """As `_batches`, with all CRCs; damage of what was promised becomes a hole."""
+        segment = self.segments[at]
+        is_last = at + 1 == len(self.segments)
+        scan = BatchScan(
+            segment.open_file(),
+            segment.base_offset,
+            segment.size,
+            end_offset=None if is_last else self.segments[at + 1].base_offset,
+            promised_offset=self.recovery_point,
+            batch_bytes_max=self.batch_bytes_max,
+            holes=segment.holes,
+        )
+        next_offset = segment.header_at(start).base_offset if start else segment.base_offset
+        for found in scan.run(start, next_offset):
+            if isinstance(found, GoodBatch):
+                yield found
+            elif not found.reason:
+                yield segment.holes[found.position]
+            elif found.first_offset >= self.recovery_point:
+                raise CorruptLog(segment.log_path, found.reason, found.position)
+            else:
+                yield self._hole_of(segment, found)
+
+    def _hole_of(self, segment: Segment, found: Damage) -> DamagedRange:
+        """Remembers what was found damaged."""
+        if is_old_format(segment.open_file(), found.position, segment.size):
+            reason = "batches of an older message format than v2"
+            raise CorruptLog(segment.log_path, reason, found.position)
+        next_offset = self.recovery_point if found.next_offset is None else found.next_offset
+        hole = DamagedRange(
+            segment.base_offset, found.position, found.end, found.first_offset, next_offset
+        )
+        logger.error("%s at byte %d: %s", segment.log_path, found.position, found.reason)
+        self.damaged.add_to(segment, [hole])
+        return hole
+
+    # ---- cutting
+
+    def _cut(self, at: int, good_size: int, next_offset: int, damage: CorruptLog) -> None:
+        """Ends the log within `segments[at]`, if that breaks no promise."""
+        segment, later = self.segments[at], self.segments[at + 1 :]
+        if not self.is_checked and segment.base_offset < self.recovery_point:
+            raise PromiseInDoubt(str(damage)) from damage
+        is_torn = not any(held.size for held in later) and not has_batch(
+            segment.open_file(), good_size, segment.size, next_offset
+        )
+        logger.warning(
+            "%s: cutting the log at offset %d, after which %d bytes %s",
+            damage,
+            next_offset,
+            segment.size - good_size + sum(held.size for held in later),
+            "hold no batch" if is_torn else "are kept in " + QUARANTINED_SUFFIX + " files",
+        )
+        if not is_torn:
+            quarantine_tail(self.files, segment, good_size)
+        for held in later:
+            if not is_torn:
+                self.files.rename(held.log_path, held.log_path + QUARANTINED_SUFFIX)
+            remove_segment(self.files, held)
+        del self.segments[at + 1 :]
+        segment.cut(good_size)
+        # Else a second crash could bring the old tail back behind new batches.
+        segment.open_file().datasync()
+        self.files.sync_directory(self.directory)
+
+
+def quarantine_tail(files: Files, segment: Segment, position: int) -> None:
+    """Copies what a segment has from `position` on to a file beside it, durably."""
+    source = segment.open_file()
+    target = files.open(f"{segment.path}.{position}{QUARANTINED_SUFFIX}", create=True)
+    try:
+        for at in range(position, segment.size, _COPY_BYTES):
+            target.pwrite(source.pread(_COPY_BYTES, at), at - position)
+        target.datasync()
+    finally:
+        target.close()
+
+
+def remove_segment(files: Files, segment: Segment) -> None:
+    """Removes a segment's files; the log last, since indexes without one are leftovers."""
+    segment.close()
+    for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX):
+        files.remove(segment.path + suffix)
+
+
+def add_to_producers(
+    producers: ProducerState, segment: Segment, header: BatchHeader, position: int, now_ms: int
+) -> None:
+    """Takes a batch into the producers' state, unless that has it already."""
+    if header.base_offset < producers.end_offset:
+        return
+    batch = segment.read_batch(header, position) if header.is_control else None
+    try:
+        producers.add(header, now_ms, batch)
+    except CorruptBatch as damage:
+        raise CorruptLog(segment.log_path, str(damage), position) from damage
