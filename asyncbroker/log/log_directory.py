@@ -132,7 +132,9 @@ class LogDirectory:
         for name in self._files.list_directories(self.path):
             if name.endswith(DELETED_SUFFIX):
                 self._files.remove_tree(f"{self.path}/{name}")
-        self.was_clean = CLEAN_SHUTDOWN in names or not self.partitions()
+        # A crash can take the names of all partitions; only a directory that is new has had none.
+        is_new = FORMAT not in names and not self.partitions()
+        self.was_clean = CLEAN_SHUTDOWN in names or is_new
         self._files.remove(f"{self.path}/{CLEAN_SHUTDOWN}")
         # Before the first append: a crash from now on must be seen as one.
         self._files.sync_directory(self.path)
@@ -251,9 +253,12 @@ class LogDirectory:
     def record_log_starts(self, partitions: Iterable[TopicPartition]) -> None:
         """Records durably where partitions begin now: what was before must not come back."""
         with self._mutex:
-            for key in partitions:
-                if key in self.logs:
-                    self._log_starts[key] = self.logs[key].log_start_offset
+            logs = {key: self.logs[key] for key in partitions if key in self.logs}
+        starts = {key: _durable_start(log) for key, log in logs.items()}
+        with self._mutex:
+            for key, start in starts.items():
+                if self.logs.get(key) is logs[key]:
+                    self._log_starts[key] = start
             self._write_offsets()
 
     def checkpoint(self) -> None:
@@ -262,9 +267,10 @@ class LogDirectory:
         with self._mutex:
             logs = dict(self.logs)
         points: dict[TopicPartition, int] = {}
+        starts: dict[TopicPartition, int] = {}
         for key, log in logs.items():
             try:
-                points[key] = log.checkpoint()
+                points[key], starts[key] = log.checkpoint(), _durable_start(log)
             except OSError as error:
                 if self.logs.get(key) is log:  # it was not deleted meanwhile
                     logger.error("no checkpoint of %s-%d: %s", *key, error)
@@ -272,7 +278,7 @@ class LogDirectory:
             for key, point in points.items():
                 if self.logs.get(key) is logs[key]:
                     self._recovery_points[key] = point
-                    self._log_starts[key] = logs[key].log_start_offset
+                    self._log_starts[key] = starts[key]
             self._write_offsets()
 
     @property
@@ -407,6 +413,15 @@ class LogDirectory:
         """A path for a partition that gives up its name; file systems limit the length."""
         ending = f"-{partition}.{os.urandom(16).hex()}{suffix}"
         return f"{self.path}/{topic[: _NAME_BYTES_MAX - len(ending)]}{ending}"
+
+
+def _durable_start(log: PartitionLog) -> int:
+    """Where a log begins, once all before that is durable: a log that a crash leaves with an
+    earlier end is emptied, and with it goes what it knew of its producers."""
+    start = log.log_start_offset
+    if log.durable_end_offset < start:
+        log.flush()
+    return start
 
 
 def _make_directory(files: Files, path: str) -> None:

@@ -5,7 +5,8 @@ the batches stop making sense:
 
 - nothing of it was promised: the log is cut there. If whole batches lie behind, of which a power
   cut kept the later pages only, they are kept in files that end in `.quarantined`, in case the disk
-  and not the power was at fault.
+  and not the power was at fault. Segments behind a gap are such a case; so compaction, which makes
+  gaps, has to stay below the recovery point that is recorded on the disk.
 - it was promised, or the headers of promised batches have led there: PromiseInDoubt, and nothing
   is touched. Below the recovery point only headers are read, so who is to blame is not known yet.
   With `is_checked` all CRCs are, and what turns out damaged becomes a hole (`damage.py`): its bytes
@@ -78,6 +79,10 @@ class UncleanScan:
                 self._cut(at - 1, segments[at - 1].size, next_offset, damage)
                 break
             if segment.base_offset > next_offset:
+                if next_offset >= self.recovery_point:
+                    damage = CorruptLog(segment.log_path, f"the log ends at {next_offset}", 0)
+                    self._cut(at - 1, segments[at - 1].size, next_offset, damage)
+                    break
                 # Only compaction may do this; readers would pass over the rest without a word.
                 logger.warning(
                     "%s: offsets %d to %d are in no segment: they were compacted away, or are lost",

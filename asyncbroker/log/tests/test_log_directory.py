@@ -409,7 +409,13 @@ def test_a_deletion_that_a_crash_interrupted_is_finished_by_the_next_start() -> 
     assert files.list_directories(PATH)
     directory = killed(files)
     assert files.list_directories(PATH) == []
-    assert directory.was_clean  # there is nothing that could be torn
+    directory.close()
+
+
+def test_a_crash_is_seen_although_it_took_the_names_of_all_partitions() -> None:
+    files = MemoryFiles()
+    assert LogDirectory.open(files, PATH).was_clean
+    assert not killed(files).was_clean
 
 
 def test_the_name_of_a_deleted_directory_is_never_too_long(tmp_path: Path) -> None:
@@ -439,3 +445,19 @@ def test_a_directory_that_is_put_aside_is_kept() -> None:
 def test_deleting_what_is_not_there_is_no_error() -> None:
     directory = LogDirectory.open(MemoryFiles(), PATH)
     assert directory.delete_partitions([("nobody", 3)]) == []
+
+
+@pytest.mark.parametrize("is_checkpoint", [False, True])
+def test_no_beginning_is_recorded_that_a_crash_could_leave_beyond_the_end(
+    is_checkpoint: bool,
+) -> None:
+    directory = LogDirectory.open(MemoryFiles(), PATH)
+    log = partition(directory)
+    append_each(log, 5)
+    log.advance_log_start(3)
+    assert log.durable_end_offset == 0
+    if is_checkpoint:
+        directory.checkpoint()
+    else:
+        directory.record_log_starts([("flights", 0)])
+    assert log.durable_end_offset == 5

@@ -167,26 +167,40 @@ def test_later_segments_behind_unpromised_damage_are_kept_aside() -> None:
     assert len(read_all(crashed(log, files))) == 5
 
 
-@pytest.mark.parametrize("is_removed", [False, True])
-def test_a_segment_that_is_gone_between_others_is_told(
-    is_removed: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    config = with_config(segment_bytes=300)
+def with_a_gap(is_removed: bool) -> MemoryFiles:
+    """Three segments of three batches, of which the second is gone, or empty."""
     files = MemoryFiles()
-    log = open_log(files, config=config)
+    log = open_log(files, config=with_config(segment_bytes=300))
     append_each(log, 9)
     log.close(clean=False)
-    first, second, third = (name for name in names(files) if name.endswith(".log"))
-    caplog.set_level(logging.WARNING)
-    recovered(copied(files), config)
-    assert "in no segment" not in caplog.text
+    second = f"{DIRECTORY}/{3:020d}.log"
     if is_removed:
-        files.remove(f"{DIRECTORY}/{second}")
+        files.remove(second)
     else:
-        truncate(files, f"{DIRECTORY}/{second}", 0)
-    log = recovered(files, config)
-    assert f"offsets {int(second[:20])} to {int(third[:20]) - 1} are in no segment" in caplog.text
-    assert (log.log_start_offset, log.end_offset) == (int(first[:20]), 9)
+        truncate(files, second, 0)
+    return files
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_a_promised_segment_that_is_gone_between_others_is_told(
+    is_removed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = recovered(with_a_gap(is_removed), recovery_point=9)
+    assert "offsets 3 to 5 are in no segment" in caplog.text
+    assert (log.log_start_offset, log.end_offset) == (0, 9)
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_a_log_ends_where_a_power_cut_left_a_gap_and_keeps_the_rest_aside(
+    is_removed: bool,
+) -> None:
+    files = with_a_gap(is_removed)
+    log = recovered(files)
+    assert (log.log_start_offset, log.end_offset) == (0, 3)
+    assert f"{6:020d}.log.quarantined" in quarantined(files)
+    append_each(log, 3)
+    log = recovered(files)
+    assert [offset for offset, _ in read_all(log)] == list(range(6))
 
 
 def test_a_log_of_which_no_segment_is_left_is_an_error() -> None:
