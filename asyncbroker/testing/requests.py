@@ -38,8 +38,7 @@ TopicPartition = tuple[str, int]
 @dataclass(slots=True)
 class Request:
     """One request. `message` is the decoded request while a fault may look at it, None later.
-    `milliseconds` is None as long as there is no answer; a partition of -1 is the whole topic;
-    `node` is the id of the node that it came to."""
+    `milliseconds` is None as long as there is no answer; a partition of -1 is the whole topic."""
 
     at: float
     api: str
@@ -47,8 +46,6 @@ class Request:
     client_id: str
     partitions: tuple[TopicPartition, ...]
     groups: tuple[str, ...]
-    node: int = 1
-    is_one_of_several: bool = False
     message: Any = None
     errors: tuple[str, ...] = ()
     milliseconds: float | None = None
@@ -81,9 +78,7 @@ class Request:
         if len(names) > PARTITIONS_SHOWN_MAX:
             more = len(names) - PARTITIONS_SHOWN_MAX
             names = [*names[:PARTITIONS_SHOWN_MAX], f"and {more} more"]
-        node = f" at {self.node}" if self.is_one_of_several else ""
-        api = f"{self.api} v{self.version}{node}"
-        parts = [api, self.client_id or "(no client id)", *self.groups]
+        parts = [f"{self.api} v{self.version}", self.client_id or "(no client id)", *self.groups]
         return "  ".join([*parts, ", ".join(names)] if names else parts)
 
     def outcome(self) -> str:
@@ -105,8 +100,7 @@ class Request:
 class Requests:
     """The last requests, oldest first. May be read from any thread."""
 
-    def __init__(self, kept: int = REQUESTS_KEPT, *, nodes: int = 1) -> None:
-        self._nodes = nodes
+    def __init__(self, kept: int = REQUESTS_KEPT) -> None:
         self._ring: deque[Request] = deque(maxlen=kept)
 
     def __iter__(self) -> Iterator[Request]:
@@ -127,9 +121,7 @@ class Requests:
         """Forgets them."""
         self._ring.clear()
 
-    def begin(
-        self, api: str, node_id: int, broker: Broker, context: RequestContext, message: Any
-    ) -> Request:
+    def begin(self, api: str, broker: Broker, context: RequestContext, message: Any) -> Request:
         """Notes a request that is about to be handled."""
         request = Request(
             at=time.time(),
@@ -138,8 +130,6 @@ class Requests:
             client_id=context.client_id,
             partitions=tuple(_partitions_of(api, broker, message)),
             groups=tuple(_groups_of(message)),
-            node=node_id,
-            is_one_of_several=self._nodes > 1,
             message=message,
         )
         self._ring.append(request)

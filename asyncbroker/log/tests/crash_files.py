@@ -56,7 +56,8 @@ from asyncbroker.log.tests.crash_disk import (
     synced_only,
 )
 
-# The calls that change what a crash can leave.
+# The calls that change what a crash can leave. `apply_metadata` is for a metadata store beside the
+# files whose commits are atomic.
 CHANGES: Final = frozenset(
     {
         "create",
@@ -68,6 +69,7 @@ CHANGES: Final = frozenset(
         "remove",
         "remove_directory",
         "sync_directory",
+        "apply_metadata",
     }
 )
 

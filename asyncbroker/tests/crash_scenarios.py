@@ -1,0 +1,160 @@
+"""The table of what a broker does while it crashes.
+
+To add a scenario, write its script, a coroutine that makes requests through the `Client`, and give
+it a row. `test_broker_crashes.py` then crashes the broker before every change that its files see
+during the script, the start before it and the stop after it, and `test_broker_faults.py` has every
+call fail that it comes to. A script of a hundred to two hundred changes is checked in a few
+seconds. What lies on the disk when the script begins can be made by another one, `before`. What the
+client cannot ask for yet, or the oracle not judge, goes into `crash_client.py` and
+`crash_oracle.py`.
+
+Segments are rolled by time, with `segment.ms`: a segment of the smallest size would take too long
+to fill.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from asyncbroker.tests.crash_client import Client
+from asyncbroker.tests.crash_machine import Script
+
+TOPIC: Final = "flights"
+# Of each topic: segments of a second, and an index entry for every other small batch.
+SETTINGS: Final = {"segment_ms": "1000", "index_interval_bytes": "150"}
+ROLL_SECONDS: Final = 1.5
+
+
+async def work_on(client: Client) -> None:
+    """What a broker must be able to do after any crash: something with everything there is."""
+    for name in client.oracle.topics:
+        await client.produce_everywhere(name)
+    for group, offsets in list(client.oracle.commits.items()):
+        await client.commit(group, offsets[-1] + 1)
+
+
+# ---- scripts
+
+
+async def append(client: Client) -> None:
+    """Batches of all kinds in one partition, over two segments."""
+    await client.create(TOPIC, settings=SETTINGS)
+    for count in (1, 3, 2):
+        await client.produce(TOPIC, count=count, acks=1)
+        await client.produce_once(TOPIC, count=count)
+        await client.produce(TOPIC, count=count, size=90)
+    await client.wait(ROLL_SECONDS)
+    await client.produce(TOPIC, acks=1)
+    await client.produce_once(TOPIC)
+    await client.produce(TOPIC, size=300)
+
+
+async def roll(client: Client) -> None:
+    """Many segments, most of them not durable for a while."""
+    await client.create(TOPIC, settings=SETTINGS)
+    for at in range(8):
+        await client.produce(TOPIC, count=2, acks=1)
+        await client.produce(TOPIC, acks=1)
+        if at % 3 == 2:
+            await client.produce_once(TOPIC)
+        if at == 4:
+            await client.checkpoint()
+        await client.wait(ROLL_SECONDS)
+    await client.produce(TOPIC)
+
+
+async def commit_rounds(client: Client) -> None:
+    """Rounds that make several partitions durable, with earlier acks=1 batches among them."""
+    await client.create(TOPIC, 3, settings=SETTINGS)
+    for index in (0, 2):
+        await client.produce(TOPIC, index, acks=1)
+        await client.produce_everywhere(TOPIC)
+    await client.wait(ROLL_SECONDS)
+    await client.produce(TOPIC, 1, acks=1, size=200)
+    await client.produce_everywhere(TOPIC)
+
+
+async def checkpoint(client: Client) -> None:
+    """Checkpoints with and without anything new."""
+    await client.produce_everywhere(TOPIC)
+    await client.checkpoint()
+    await client.checkpoint()
+    for _ in range(3):
+        await client.wait(ROLL_SECONDS)
+        await client.produce_everywhere(TOPIC)
+        await client.produce(TOPIC, acks=1)
+        await client.checkpoint()
+
+
+async def delete_records(client: Client) -> None:
+    """The beginning of a log moves, within a segment, over segments, and up to its end."""
+    await client.produce(TOPIC, acks=1, count=3)
+    await client.delete_records(TOPIC, 2)
+    await client.delete_records(TOPIC, 9)
+    await client.produce_once(TOPIC)
+    await client.checkpoint()
+    await client.produce(TOPIC, acks=1)
+    await client.delete_records(TOPIC, client.partition(TOPIC).high_watermark)
+    await client.wait(ROLL_SECONDS)
+    await client.produce(TOPIC)
+
+
+async def topics(client: Client) -> None:
+    """Topics come, grow, go, and come back under the same name."""
+    await client.create("short", 2, settings=SETTINGS)
+    await client.produce_everywhere("short")
+    await client.grow("short", 3)
+    await client.produce_everywhere("short")
+    await client.checkpoint()
+    await client.delete("short")
+    await client.create("short", 1, settings=SETTINGS)
+    await client.produce("short", acks=1)
+    await client.produce("short")
+    await client.delete("short")
+    await client.create("short", 2, settings=SETTINGS)
+    await client.produce_everywhere("short")
+    await client.produce_everywhere(TOPIC)
+
+
+async def groups(client: Client) -> None:
+    """Offsets of some groups, alone and in one round; a topic goes of which there are some."""
+    await client.commit("a", 1)
+    await client.commit_together({"a": 2, "b": 1, "c": 5})
+    await client.wait(ROLL_SECONDS)
+    await client.produce_everywhere(TOPIC)
+    await client.commit_together({"a": 3, "c": 7})
+    await client.checkpoint()
+    await client.commit("b", 2)
+
+
+async def filled(client: Client) -> None:
+    """A topic of two partitions, the first of which has four segments."""
+    await client.create(TOPIC, 2, settings=SETTINGS)
+    for _ in range(4):
+        await client.produce_once(TOPIC, count=2)
+        await client.produce(TOPIC, count=1)
+        await client.wait(ROLL_SECONDS)
+
+
+# ---- the table
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A script, what is there before, and the broker's settings."""
+
+    script: Script
+    before: Script | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+SCENARIOS: Final[dict[str, Scenario]] = {
+    "append": Scenario(append),
+    "roll": Scenario(roll),
+    "commit rounds": Scenario(commit_rounds),
+    "checkpoint": Scenario(checkpoint, before=filled),
+    "delete records": Scenario(delete_records, before=filled),
+    "topics": Scenario(topics, before=filled),
+    "groups": Scenario(groups, before=filled),
+}
