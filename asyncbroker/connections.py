@@ -19,7 +19,7 @@ from asyncbroker.budget import ByteBudget
 from asyncbroker.clock import Clock, Timer
 from asyncbroker.connection import Connection
 from asyncbroker.context import Address
-from asyncbroker.dispatch import Dispatcher
+from asyncbroker.dispatch import Serving
 from asyncbroker.metrics import Metrics
 from asyncbroker.peer_watch import ConnectionLimits
 from asyncbroker.protocol.framing import LANDING_BYTES
@@ -46,7 +46,7 @@ class Connections:
 
     def __init__(
         self,
-        dispatcher: Dispatcher,
+        dispatcher: Serving,
         *,
         clock: Clock,
         workers: Workers,

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from struct import Struct
 from struct import error as StructError
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from asyncbroker.context import RequestContext
 from asyncbroker.error_responses import error_response
@@ -122,6 +122,23 @@ class Close:
 
 # A number is how many bytes were appended to the output; zero when there is nothing to answer.
 Outcome = int | Waiting | Parts | Close
+
+
+class Serving(Protocol):
+    """What connections ask of whoever serves their requests: a `Dispatcher`, or somebody in front
+    of one who looks on."""
+
+    def serve(self, frame: bytearray, context: RequestContext, output: list[bytes]) -> Outcome:
+        """See `Dispatcher.serve`."""
+
+    def finish(
+        self,
+        waiting: Waiting,
+        response: Any | BaseException,
+        context: RequestContext,
+        output: list[bytes],
+    ) -> Outcome:
+        """See `Dispatcher.finish`."""
 
 
 class Dispatcher:

@@ -15,14 +15,14 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol
 
 from asyncbroker.broker import Broker
 from asyncbroker.clock import SystemClock
 from asyncbroker.config import BrokerConfig
 from asyncbroker.connections import AcceptLimits, Connections
 from asyncbroker.context import Address
-from asyncbroker.dispatch import Dispatcher
+from asyncbroker.dispatch import Dispatcher, Serving
 from asyncbroker.handlers import HANDLERS, Handler
 from asyncbroker.log.errors import DirectoryRefused
 from asyncbroker.metrics import Metrics
@@ -41,14 +41,29 @@ OTHER_DESCRIPTORS: Final = 32
 UNLIMITED_BYTES: Final = 1 << 62
 
 
-def run(config: BrokerConfig, on_ready: Callable[[Address], None]) -> int:
+class RequestObserver(Protocol):
+    """Somebody who sees every request and its answer; chosen before the start, since a broker
+    without one must not pay for the question whether there is one."""
+
+    def handlers(self, table: Mapping[int, Handler]) -> Mapping[int, Handler]:
+        """The handlers, with a look at each message."""
+
+    def dispatcher(self, inner: Serving) -> Serving:
+        """The dispatcher, with a look at each frame."""
+
+
+def run(
+    config: BrokerConfig,
+    on_ready: Callable[[Address], None],
+    observer: RequestObserver | None = None,
+) -> int:
     """Runs a broker until a signal stops it; returns the exit status. `on_ready` is called with the
     address of the first listener when the broker answers there."""
     _fill_standard_descriptors()
     _raise_descriptor_limit()
     loop = new_event_loop()
     try:
-        return loop.run_until_complete(_run(config, on_ready))
+        return loop.run_until_complete(_run(config, on_ready, observer))
     finally:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
@@ -65,7 +80,11 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return asyncio.SelectorEventLoop()
 
 
-async def _run(config: BrokerConfig, on_ready: Callable[[Address], None]) -> int:
+async def _run(
+    config: BrokerConfig,
+    on_ready: Callable[[Address], None],
+    observer: RequestObserver | None,
+) -> int:
     for warning in config.warnings:
         logger.warning("%s", warning)
     if config.data_directory is None:
@@ -75,7 +94,7 @@ async def _run(config: BrokerConfig, on_ready: Callable[[Address], None]) -> int
     clock = SystemClock(loop)
     workers = ThreadWorkers(loop, config.worker_threads)
     broker = Broker(config, clock, workers)
-    server = make_server(broker)
+    server = make_server(broker, observer=observer)
     try:
         addresses = server.bind()
         await broker.start()
@@ -120,13 +139,19 @@ def make_server(
     *,
     metrics: Metrics | None = None,
     handlers: Mapping[int, Handler] = HANDLERS,
+    observer: RequestObserver | None = None,
 ) -> Server:
     """The server in front of a broker, with the limits of its configuration."""
     config: BrokerConfig = broker.config
     metrics = metrics or Metrics()
-    dispatcher = Dispatcher(
-        broker, metrics, frame_bytes_max=config.socket_request_max_bytes, handlers=handlers
+    dispatcher: Serving = Dispatcher(
+        broker,
+        metrics,
+        frame_bytes_max=config.socket_request_max_bytes,
+        handlers=handlers if observer is None else observer.handlers(handlers),
     )
+    if observer is not None:
+        dispatcher = observer.dispatcher(dispatcher)
     in_flight_max = config.queued_max_request_bytes
     descriptors_max = _connection_descriptors_max(has_files=config.data_directory is not None)
 

@@ -58,6 +58,15 @@ DEFAULT_PORT: Final = 9092
     default="info",
     show_default=True,
 )
+@click.option(
+    "--trace",
+    "trace",
+    is_flag=False,
+    flag_value="",
+    metavar="[CHOICE]",
+    help="Show each request and its answer on standard error; CHOICE picks some of them, for "
+    'example "api=Produce,Fetch topic=t client=c errors slower-than=10ms", and how: json, full.',
+)
 def serve(
     listen: tuple[str, ...],
     advertise: tuple[str, ...],
@@ -67,6 +76,7 @@ def serve(
     assignments: tuple[str, ...],
     log_format: str,
     log_level: str,
+    trace: str | None,
 ) -> None:
     """Run a broker.
 
@@ -90,7 +100,13 @@ def serve(
     if data is not None or memory:
         config = dataclasses.replace(config, data_directory=data)
     config = with_listeners(config, listen, advertise)
-    sys.exit(run(config, on_ready=_say_ready))
+    if trace is None:
+        sys.exit(run(config, on_ready=_say_ready))
+    from asyncbroker.commands.tracing import BrokerTrace
+
+    with BrokerTrace(trace) as observer:
+        status = run(config, _say_ready, observer)
+    sys.exit(status)
 
 
 def with_listeners(

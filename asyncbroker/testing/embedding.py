@@ -25,6 +25,7 @@ from asyncbroker.testing.hands import (
 from asyncbroker.testing.node import Node
 from asyncbroker.testing.profile import SettingValue, make_config, text_of
 from asyncbroker.testing.requests import Requests
+from asyncbroker.testing.trace import Trace
 from asyncbroker.testing.waiting import Wanted, wait_for
 
 
@@ -32,7 +33,9 @@ class Broker:
     """A broker for tests, with a server on a port of its own.
 
     `directory`: where its data is kept; in memory without one. `port`: 0 is any free one. Settings
-    go by Kafka's names, over those of the test profile. Raises ConfigError, and at the start
+    go by Kafka's names, over those of the test profile. `trace`: True writes a line for each
+    request to standard error, a text chooses some ("api=Produce errors"), a function is called with
+    each `Exchange` in the broker's thread. Raises ConfigError, BadChoice, and at the start
     CannotListen, DirectoryRefused or OSError.
     """
 
@@ -43,10 +46,11 @@ class Broker:
         directory: str | os.PathLike[str] | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
+        trace: Trace = False,
         **keywords: SettingValue,
     ) -> None:
         self._node = Node(
-            make_config(settings, keywords, directory=directory, host=host, port=port)
+            make_config(settings, keywords, directory=directory, host=host, port=port), trace
         )
 
     async def __aenter__(self) -> Broker:

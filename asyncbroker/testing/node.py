@@ -27,6 +27,7 @@ from asyncbroker.runner import make_server, stop_in_order
 from asyncbroker.testing.faults import Faults
 from asyncbroker.testing.loop_thread import NotRunning
 from asyncbroker.testing.requests import Requests
+from asyncbroker.testing.trace import Trace, make_observer
 from asyncbroker.testing.watch import Watch
 from asyncbroker.workers import InlineWorkers, ThreadWorkers, Workers
 
@@ -43,11 +44,12 @@ _NEEDED_AT_ONCE: Final = (encodings.idna, api_versions, compiler)
 class Node:
     """One broker of a test. All methods are for the thread of the loop that runs it."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, trace: Trace = False) -> None:
         self.faults = Faults()
         self.requests = Requests()
         self._config = config
         self._watch = Watch(self.faults, self.requests)
+        self._observer = make_observer(trace, self.requests.last_faults)
         self._is_in_memory = config.data_directory is None
         self._files = MemoryFiles() if self._is_in_memory else None
         self._metadata = MemoryMetadataStore() if self._is_in_memory else None
@@ -89,7 +91,7 @@ class Node:
             metadata=self._metadata,
             is_volatile=self._is_in_memory,
         )
-        server = make_server(broker, handlers=self._watch.handlers())
+        server = make_server(broker, handlers=self._watch.handlers(), observer=self._observer)
         try:
             (address,) = server.bind()
             await broker.start()

@@ -26,13 +26,23 @@ if TYPE_CHECKING:
 
 FIXTURES: Final = ("kafka_broker", "kafka_broker_session")
 SETTINGS_INI: Final = "kafka_settings"
+TRACE_OPTION: Final = "--kafka-trace"
 SECTION: Final = "requests of the Kafka broker"
 
 _STARTED: Final = pytest.StashKey[float]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Settings for all brokers."""
+    """Settings for all brokers, and the trace."""
+    parser.addoption(
+        TRACE_OPTION,
+        nargs="?",
+        const="",
+        default=None,
+        metavar="CHOICE",
+        help="show each request to a Kafka broker and its answer; CHOICE picks some of them, for "
+        'example "api=Produce,Fetch errors"',
+    )
     parser.addini(
         SETTINGS_INI,
         "settings of the test brokers by Kafka's names, a line of name=value for each",
@@ -58,7 +68,7 @@ def kafka_broker(request: pytest.FixtureRequest) -> Iterator[BrokerThread]:
     settings = _settings_of_ini(request.config)
     for marker in reversed(list(request.node.iter_markers("kafka"))):
         settings.update(_settings_of_marker(marker))
-    with BrokerThread(settings) as broker:
+    with BrokerThread(settings, trace=_trace_of(request.config)) as broker:
         yield broker
 
 
@@ -68,7 +78,8 @@ def kafka_broker_session(pytestconfig: pytest.Config) -> Iterator[BrokerThread]:
     test sets are gone after it."""
     from asyncbroker.testing.thread import BrokerThread
 
-    with BrokerThread(_settings_of_ini(pytestconfig)) as broker:
+    settings = _settings_of_ini(pytestconfig)
+    with BrokerThread(settings, trace=_trace_of(pytestconfig)) as broker:
         yield broker
 
 
@@ -120,6 +131,17 @@ def _describe(broker: BrokerThread, since: float) -> str:
     except (NotRunning, KafkaError, CallTimedOut) as error:
         return f"{text}\nthe groups cannot be looked at: {error or type(error).__name__}"
     return "\n".join([text, *(group.describe() for group in groups)])
+
+
+def _trace_of(config: pytest.Config) -> bool | str:
+    from asyncbroker.tracing.choice import BadChoice, parse_choice
+
+    text: str | None = config.getoption(TRACE_OPTION)
+    try:
+        parse_choice(text or "")
+    except BadChoice as error:
+        raise pytest.UsageError(f"{TRACE_OPTION}: {error}") from error
+    return False if text is None else text
 
 
 def _settings_of_ini(config: pytest.Config) -> dict[str, Any]:

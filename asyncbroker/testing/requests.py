@@ -11,11 +11,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from asyncbroker.protocol.errors import ErrorCode, KafkaError
+from asyncbroker.protocol.errors import KafkaError
+from asyncbroker.tracing.describe import errors_in, groups_of
+from asyncbroker.tracing.text import printable
 
 if TYPE_CHECKING:
     from asyncbroker.broker import Broker
@@ -30,7 +32,6 @@ _TOPICS: Final = ("topics", "topic_data", "topic_names")
 _TOPIC_NAME: Final = ("name", "topic")
 _PARTITIONS: Final = ("partitions", "partition_data", "partition_indexes")
 _PARTITION_INDEX: Final = ("index", "partition", "partition_index")
-_GROUPS: Final = ("groups", "groups_names", "coordinator_keys")
 
 TopicPartition = tuple[str, int]
 
@@ -59,7 +60,7 @@ class Request:
 
     def answered(self, response: Any) -> None:
         """It has a response, or needs none."""
-        self.errors = tuple(dict.fromkeys(_errors_in(response)))
+        self.errors = tuple(dict.fromkeys(errors_in(response)))
         self._end()
 
     def failed(self, error: BaseException) -> None:
@@ -74,11 +75,15 @@ class Request:
 
     def subject(self) -> str:
         """API, client, and what it is about."""
-        names = [f"{topic}-{index}" if index >= 0 else topic for topic, index in self.partitions]
+        names = [
+            printable(topic) + (f"-{index}" if index >= 0 else "")
+            for topic, index in self.partitions
+        ]
         if len(names) > PARTITIONS_SHOWN_MAX:
             more = len(names) - PARTITIONS_SHOWN_MAX
             names = [*names[:PARTITIONS_SHOWN_MAX], f"and {more} more"]
-        parts = [f"{self.api} v{self.version}", self.client_id or "(no client id)", *self.groups]
+        client = printable(self.client_id) or "(no client id)"
+        parts = [f"{self.api} v{self.version}", client, *map(printable, self.groups)]
         return "  ".join([*parts, ", ".join(names)] if names else parts)
 
     def outcome(self) -> str:
@@ -129,11 +134,16 @@ class Requests:
             version=context.api_version,
             client_id=context.client_id,
             partitions=tuple(_partitions_of(api, broker, message)),
-            groups=tuple(_groups_of(message)),
+            groups=tuple(groups_of(message)),
             message=message,
         )
         self._ring.append(request)
         return request
+
+    def last_faults(self) -> list[str]:
+        """The faults of the request that was begun last, which are written to the list that this
+        returns."""
+        return self._ring[-1].faults
 
     def describe(self, *, since: float = 0.0, lines_max: int = 40) -> str:
         """The last of them as text, a line each; equal ones that follow each other share one."""
@@ -186,34 +196,3 @@ def _topic_name(broker: Broker, topic: Any) -> str:
         return str(name)
     found = broker.topics.by_id(getattr(topic, "topic_id", b""))
     return "(unknown topic)" if found is None else found.name
-
-
-def _groups_of(message: Any) -> Iterator[str]:
-    for name in ("group_id", "key"):
-        if isinstance(group_id := getattr(message, name, None), str) and group_id:
-            yield group_id
-    for name in _GROUPS:
-        for group in getattr(message, name, None) or ():
-            yield group if isinstance(group, str) else group.group_id
-
-
-def _errors_in(response: Any) -> Iterator[str]:
-    """The names of all errors in a response, however deep."""
-    if not is_dataclass(response):
-        return
-    for item in fields(response):
-        value = getattr(response, item.name, None)
-        if item.name == "error_code":
-            if value:
-                yield error_name(value)
-        elif isinstance(value, list):
-            for inner in value:
-                yield from _errors_in(inner)
-
-
-def error_name(code: int) -> str:
-    """An error's name in Kafka; the number of one that we do not know."""
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"error {code}"

@@ -21,6 +21,7 @@ from asyncbroker.testing.hands import Group
 from asyncbroker.testing.loop_thread import LoopThread, awaited, called, waited
 from asyncbroker.testing.profile import SettingValue
 from asyncbroker.testing.requests import Requests
+from asyncbroker.testing.trace import Trace
 
 # Loaded here for the sake of the first test; `new_event_loop` does without where it is missing.
 with suppress(ImportError):
@@ -37,9 +38,12 @@ class BrokerThread:
         directory: str | os.PathLike[str] | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
+        trace: Trace = False,
         **keywords: SettingValue,
     ) -> None:
-        self._inner = Broker(settings, directory=directory, host=host, port=port, **keywords)
+        self._inner = Broker(
+            settings, directory=directory, host=host, port=port, trace=trace, **keywords
+        )
         self._thread = LoopThread()
 
     def __enter__(self) -> BrokerThread:

@@ -204,3 +204,19 @@ def test_workers_of_xdist_do_not_share_a_broker(tmp_path: Path) -> None:
         "default",
     )
     assert "6 passed" in result.stdout, result.stdout
+
+
+def test_the_trace_option_shows_what_it_chooses(tmp_path: Path) -> None:
+    text = """
+        from confluent_kafka import Producer
+
+        def test_it(kafka_broker, kafka_topic):
+            producer = Producer({"bootstrap.servers": kafka_broker.bootstrap_servers})
+            producer.produce(kafka_topic, b"x")
+            assert producer.flush(10) == 0
+        """
+    result = run_pytest(tmp_path, text, "-s", "--kafka-trace=api=Produce")
+    assert "rdkafka test_it-" in result.stderr, result.stdout
+    assert "Metadata" not in result.stderr
+    result = run_pytest(tmp_path, text, "--kafka-trace=nonsense")
+    assert "--kafka-trace: 'nonsense'" in result.stdout
