@@ -15,7 +15,7 @@ from asyncbroker import __version__
 
 
 class Command(NamedTuple):
-    """Where a command is, and what `--help` says of it."""
+    """Where a command is (in a module and function of one name), and what `--help` says of it."""
 
     module: str
     help: str
@@ -27,6 +27,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "groups": Command("groups", "List, describe, reset and delete consumer groups."),
     "produce": Command("produce", "Write lines from standard input to a topic."),
     "consume": Command("consume", "Print the records of a topic."),
+    "test-broker": Command("run_with_broker", "Run a command against a fresh broker."),
     "demo": Command("demo", "See a broker, its clients and a rebalance at work."),
 }
 
@@ -41,7 +42,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"asyncbroker.commands.{COMMANDS[cmd_name].module}")
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(module, COMMANDS[cmd_name].module)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -13,7 +13,7 @@ from asyncbroker.tracing.exchange import Exchange
 from asyncbroker.tracing.lines import line_printer
 from asyncbroker.tracing.observer import Observer
 
-Trace = bool | str | Callable[[Exchange], object]
+Trace = bool | str | Callable[[Exchange], object] | Observer
 """Whether to trace; which requests, as `asyncbroker.tracing.choice` has it; or who is told."""
 
 
@@ -21,6 +21,9 @@ def make_observer(trace: Trace, faults: Callable[[], Sequence[str]]) -> Observer
     """The observer that a trace needs; None for none. Raises BadChoice."""
     if trace is False:
         return None
+    if isinstance(trace, Observer):
+        trace.faults = faults
+        return trace
     if callable(trace):
         return Observer(trace, faults=faults)
     choice = parse_choice("" if trace is True else trace)
