@@ -197,7 +197,7 @@ def _nullable_bytes(payload: bytes, position: int, end: int) -> tuple[bytes | No
     if byte < 0x80:  # `_varint` in place: this is called twice a record, and for each header
         length, position = (byte >> 1) ^ -(byte & 1), position + 1
     else:
-        length, position = _long_varint(payload, position, 5)
+        length, position = read_varint(payload, position, 5)
     after = position + length
     if length < 0 or after > end:
         # A null may also be spelled in more bytes than it needs.
@@ -211,17 +211,18 @@ def _varint(payload: bytes, position: int) -> tuple[int, int]:
     byte = payload[position]
     if byte < 0x80:  # nearly all of them
         return (byte >> 1) ^ -(byte & 1), position + 1
-    return _long_varint(payload, position, 5)
+    return read_varint(payload, position, 5)
 
 
 def _varlong(payload: bytes, position: int) -> tuple[int, int]:
     byte = payload[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
-    return _long_varint(payload, position, 10)
+    return read_varint(payload, position, 10)
 
 
-def _long_varint(payload: bytes, position: int, bytes_max: int) -> tuple[int, int]:
+def read_varint(payload: bytes, position: int, bytes_max: int = 5) -> tuple[int, int]:
+    """The varint at `position` (a varlong: 10 bytes), and the position after it."""
     value = shift = 0
     for byte in payload[position : position + bytes_max]:
         position += 1
@@ -275,7 +276,7 @@ def build_batch(
         else:
             raise ValueError(f"offset {record.offset} does not ascend")
         body = _record_body(record, record.timestamp - base_timestamp, offset_delta)
-        parts += (_encode_varint(len(body)), body)
+        parts += (encode_varint(len(body)), body)
     if not parts:
         raise ValueError("a batch has at least one record")
     payload = compress(compression, b"".join(parts))
@@ -308,22 +309,23 @@ def build_batch(
 
 
 def _record_body(record: Record, timestamp_delta: int, offset_delta: int) -> bytes:
-    parts = [b"\x00", _encode_varint(timestamp_delta), _encode_varint(offset_delta)]
+    parts = [b"\x00", encode_varint(timestamp_delta), encode_varint(offset_delta)]
     for part in (record.key, record.value):
-        parts += (_NULL, b"") if part is None else (_encode_varint(len(part)), part)
-    parts.append(_encode_varint(len(record.headers)))
+        parts += (_NULL, b"") if part is None else (encode_varint(len(part)), part)
+    parts.append(encode_varint(len(record.headers)))
     for header_key, header_value in record.headers:
         key = header_key.encode()
-        parts += (_encode_varint(len(key)), key)
+        parts += (encode_varint(len(key)), key)
         parts += (
             (_NULL, b"")
             if header_value is None
-            else (_encode_varint(len(header_value)), header_value)
+            else (encode_varint(len(header_value)), header_value)
         )
     return b"".join(parts)
 
 
-def _encode_varint(value: int) -> bytes:
+def encode_varint(value: int) -> bytes:
+    """A varint or varlong."""
     if -64 <= value < 64:
         return _SMALL_VARINTS[value]
     word = value << 1 if value >= 0 else ~(value << 1)

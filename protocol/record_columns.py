@@ -1,0 +1,200 @@
+"""The records of a batch as columns, for who needs little of each: their offsets and keys.
+
+`records.py` makes an object of every record; here a record is its place in the payload. That is
+what compaction works on: it looks at keys, and what it keeps it copies as bytes. A batch of which
+some records go is put together again as Apache Kafka's cleaner does it, byte for byte: its base
+offset, last offset and producer's fields stay, so that sequences still follow from them; the base
+timestamp becomes that of the first record that is left, or a delete horizon (KIP-534).
+
+The map of a record is in `records.py`. Lengths are held against what is there before they are used;
+what comes after the key is only looked at as far as is needed to tell a null value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from asyncbroker.protocol.batches import (
+    BATCH_HEADER_BYTES,
+    COMPRESSION_MASK,
+    DELETE_HORIZON_BIT,
+    HEADER,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME_BIT,
+    NO_TIMESTAMP,
+    BatchHeader,
+    stamp_crc,
+)
+from asyncbroker.protocol.compression import CorruptBatch, compress
+from asyncbroker.protocol.records import encode_varint, read_varint
+
+
+class RecordColumns(NamedTuple):
+    """Of each record: offset - base offset, key (None: null), whether its value is null, and where
+    it ends in the payload; it begins where the one before it ends."""
+
+    offset_deltas: list[int]
+    keys: list[bytes | None]
+    are_tombstones: list[bool]
+    ends: list[int]
+
+
+def record_columns(payload: bytes, header: BatchHeader) -> RecordColumns:
+    """The records in the decompressed payload of a batch. Raises CorruptBatch."""
+    try:
+        columns, position = _walk(payload, header.record_count)
+    except IndexError:
+        raise CorruptBatch("the records end early") from None
+    if position != len(payload):
+        raise CorruptBatch(f"the last record ends at byte {position} of {len(payload)}")
+    deltas = columns.offset_deltas
+    if deltas and (
+        deltas[0] < 0
+        or deltas[-1] > header.last_offset_delta
+        or any(map(int.__ge__, deltas, deltas[1:]))
+    ):
+        raise CorruptBatch("the offsets of the records do not ascend within the batch")
+    return columns
+
+
+def _walk(payload: bytes, count: int) -> tuple[RecordColumns, int]:
+    """The columns and the end of the last record; IndexError past the payload's end.
+
+    Varints of one byte, and lengths of two, are read in place: a call for each costs more than all
+    the rest."""
+    deltas: list[int] = []
+    keys: list[bytes | None] = []
+    tombstones: list[bool] = []
+    ends: list[int] = []
+    position = 0
+    size = len(payload)
+    for _ in range(count):
+        byte = payload[position]
+        if byte < 0x80:
+            position += 1
+        elif (high := payload[position + 1]) < 0x80:
+            byte = byte & 0x7F | high << 7
+            position += 2
+        else:
+            byte, position = _zigzag(payload, position)
+        end = position + (byte >> 1)
+        if byte & 1 or end > size:
+            raise CorruptBatch(f"a record that ends at byte {end} of {size}")
+        position += 1  # the attributes
+        while payload[position] > 0x7F:  # the timestamp delta
+            position += 1
+        byte = payload[position + 1]
+        if byte < 0x80:
+            position += 2
+        else:
+            byte, position = _zigzag(payload, position + 1)
+        deltas.append(byte >> 1 if byte & 1 == 0 else -1)
+        byte = payload[position]
+        if byte < 0x80:
+            position += 1
+        else:
+            byte, position = _zigzag(payload, position)
+        if byte & 1:
+            keys.append(None)
+        else:
+            begin, position = position, position + (byte >> 1)
+            keys.append(payload[begin:position])
+        if position >= end:
+            raise CorruptBatch(f"a key that ends at byte {position}, its record at {end}")
+        # The sign is in the lowest bit of the first byte.
+        tombstones.append(payload[position] & 1 == 1)
+        ends.append(end)
+        position = end
+    return RecordColumns(deltas, keys, tombstones, ends), position
+
+
+def _zigzag(payload: bytes, position: int) -> tuple[int, int]:
+    """A varint of any length, still with its sign in the lowest bit, and where it ends."""
+    value, position = read_varint(payload, position)
+    return (value << 1 if value >= 0 else ~(value << 1)), position
+
+
+# ---- building
+
+
+def without_records(header: BatchHeader) -> bytearray:
+    """The batch with all of its records gone: kept for its last offset and sequence."""
+    bits_cleared = COMPRESSION_MASK | DELETE_HORIZON_BIT
+    return _build(header, b"", 0, NO_TIMESTAMP, header.max_timestamp, bits_cleared)
+
+
+def with_records(
+    header: BatchHeader,
+    payload: bytes,
+    ends: Sequence[int],
+    kept: Sequence[int],
+    delete_horizon_ms: int | None,
+) -> bytearray:
+    """The batch with the records at the indexes `kept` only, in its own codec.
+
+    `delete_horizon_ms` is written into a batch that has none yet; one that it has stays.
+    """
+    begins = [0, *ends]
+    is_append_time = header.attributes & LOG_APPEND_TIME_BIT
+    timestamps: list[int] = []
+    bodies: list[tuple[int, int]] = []
+    for index in kept:
+        _, position = read_varint(payload, begins[index])
+        delta, after = read_varint(payload, position + 1, bytes_max=10)
+        timestamps.append(header.max_timestamp if is_append_time else header.base_timestamp + delta)
+        bodies.append((position, after))
+    if max(timestamps) >= 1 << 63 or min(timestamps) < -(1 << 63):
+        raise CorruptBatch("a timestamp of more than 64 bits")
+    old_horizon = header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else None
+    horizon = old_horizon if old_horizon is not None else delete_horizon_ms
+    base_timestamp = timestamps[0] if horizon is None else horizon
+    parts: list[bytes] = []
+    if base_timestamp == header.base_timestamp and not is_append_time:
+        parts = [payload[begins[index] : ends[index]] for index in kept]
+    else:
+        for index, timestamp, (body, after) in zip(kept, timestamps, bodies, strict=True):
+            delta_bytes = encode_varint(timestamp - base_timestamp)
+            rest = payload[after : ends[index]]
+            parts += (
+                encode_varint(1 + len(delta_bytes) + len(rest)),
+                payload[body : body + 1],
+                delta_bytes,
+                rest,
+            )
+    max_timestamp = header.max_timestamp if is_append_time else max(timestamps)
+    more = DELETE_HORIZON_BIT if horizon is not None else 0
+    batch = compress(header.compression, b"".join(parts))
+    return _build(header, batch, len(kept), base_timestamp, max_timestamp, DELETE_HORIZON_BIT, more)
+
+
+def _build(
+    header: BatchHeader,
+    payload: bytes | bytearray | memoryview,
+    record_count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    bits_cleared: int,
+    bits_set: int = 0,
+) -> bytearray:
+    """The batch of `header` with other records."""
+    batch = bytearray(
+        HEADER.pack(
+            header.base_offset,
+            BATCH_HEADER_BYTES - LENGTH_OVERHEAD + len(payload),
+            header.partition_leader_epoch,
+            header.magic,
+            0,
+            header.attributes & ~bits_cleared | bits_set,
+            header.last_offset_delta,
+            base_timestamp,
+            max_timestamp,
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            record_count,
+        )
+    )
+    batch += payload
+    stamp_crc(batch)
+    return batch

@@ -1,0 +1,144 @@
+"""A batch's records as columns, and batches that lose some: held against the readable decoder."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncbroker.protocol.batches import DELETE_HORIZON_BIT
+from asyncbroker.protocol.compression import CorruptBatch
+from asyncbroker.protocol.record_columns import record_columns, with_records, without_records
+from asyncbroker.protocol.records import (
+    Compression,
+    Record,
+    TimestampType,
+    build_batch,
+    payload_of,
+    read_header,
+    records_of,
+    verify_crc,
+)
+
+TEXTS = st.none() | st.binary(max_size=9) | st.binary(min_size=63, max_size=70)
+RECORDS = st.lists(
+    st.builds(
+        Record,
+        offset=st.integers(1, 9000),
+        timestamp=st.integers(-(1 << 40), 1 << 45),
+        key=TEXTS | st.binary(min_size=8190, max_size=8200),
+        value=TEXTS,
+        headers=st.lists(st.tuples(st.text(max_size=4), TEXTS), max_size=2),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+def batch_of(steps: list[Record], **fields: object) -> bytearray:
+    """A batch whose records are as far apart in offsets as theirs say."""
+    offset = 1000
+    records = []
+    for each in steps:
+        offset += each.offset
+        records.append(replace(each, offset=offset))
+    return build_batch(records, base_offset=1000, keeps_offsets=True, **fields)  # type: ignore[arg-type]
+
+
+@given(RECORDS)
+def test_the_columns_are_those_of_the_decoder(steps: list[Record]) -> None:
+    batch = batch_of(steps)
+    header = read_header(batch)
+    payload = bytes(payload_of(batch))
+    columns = record_columns(payload, header)
+    records = list(records_of(batch))
+    assert columns.offset_deltas == [record.offset - 1000 for record in records]
+    assert columns.keys == [record.key for record in records]
+    assert columns.are_tombstones == [record.value is None for record in records]
+    assert columns.ends[-1] == len(payload)
+
+
+@given(RECORDS, st.data())
+def test_what_is_kept_of_a_batch_is_what_it_was(steps: list[Record], data: st.DataObject) -> None:
+    codec = data.draw(st.sampled_from(Compression))
+    times = data.draw(st.sampled_from(TimestampType))
+    horizon = data.draw(st.none() | st.integers(0, 1 << 45))
+    before = batch_of(
+        steps, compression=codec, timestamp_type=times, producer_id=3, base_sequence=7
+    )
+    header = read_header(before)
+    kept = data.draw(st.sets(st.integers(0, len(steps) - 1), min_size=1).map(sorted))
+    payload = bytes(payload_of(before))
+    ends = record_columns(payload, header).ends
+    after = with_records(header, payload, ends, kept, horizon)
+    records = list(records_of(before))
+    assert list(records_of(after)) == [records[index] for index in kept]
+    changed = read_header(after)
+    assert verify_crc(after, changed)
+    assert (changed.base_offset, changed.last_offset) == (header.base_offset, header.last_offset)
+    assert (changed.last_sequence, changed.compression) == (header.last_sequence, codec)
+    assert changed.timestamp_type is times
+    assert changed.max_timestamp == max(records[index].timestamp for index in kept)
+    has_horizon = changed.attributes & DELETE_HORIZON_BIT != 0
+    assert has_horizon == (horizon is not None)
+    assert changed.base_timestamp == (records[kept[0]].timestamp if horizon is None else horizon)
+
+
+def test_a_horizon_that_is_set_stays() -> None:
+    batch = build_batch([Record(0, 50, b"a", None), Record(0, 60, b"b", None)])
+    header = read_header(batch)
+    payload = bytes(payload_of(batch))
+    batch = with_records(header, payload, record_columns(payload, header).ends, [1], 7000)
+    assert read_header(batch).base_timestamp == 7000
+    header = read_header(batch)
+    payload = bytes(payload_of(batch))
+    again = with_records(header, payload, record_columns(payload, header).ends, [0], 9000)
+    assert read_header(again).base_timestamp == 7000
+    assert [record.timestamp for record in records_of(again)] == [60]
+
+
+def test_a_batch_without_records_is_its_head() -> None:
+    batch = build_batch(
+        [Record(0, 50, b"a", b"1")],
+        compression=Compression.ZSTD,
+        producer_id=3,
+        producer_epoch=1,
+        base_sequence=9,
+    )
+    header = read_header(batch)
+    empty = without_records(header)
+    after = read_header(empty)
+    assert len(empty) == 61
+    assert verify_crc(empty, after)
+    assert (after.record_count, after.compression) == (0, Compression.NONE)
+    assert (after.last_offset, after.last_sequence) == (header.last_offset, 9)
+    assert (after.base_timestamp, after.max_timestamp) == (-1, 50)
+    assert list(records_of(empty)) == []
+
+
+@given(RECORDS, st.data())
+def test_no_truncation_and_no_lie_gets_through(steps: list[Record], data: st.DataObject) -> None:
+    batch = batch_of(steps)
+    header = read_header(batch)
+    payload = bytearray(payload_of(batch))
+    with pytest.raises(CorruptBatch):
+        record_columns(bytes(payload[: data.draw(st.integers(0, len(payload) - 1))]), header)
+    at = data.draw(st.integers(0, len(payload) - 1))
+    payload[at] = data.draw(st.integers(0, 255))
+    try:
+        columns = record_columns(bytes(payload), header)
+    except CorruptBatch:
+        return
+    assert columns.ends[-1] == len(payload)
+    assert len(columns.keys) == header.record_count
+
+
+def test_offsets_must_ascend_within_the_batch() -> None:
+    batch = build_batch([Record(0, 0, b"a", b""), Record(0, 0, b"b", b"")])
+    header = read_header(batch)
+    payload = bytearray(payload_of(batch))
+    payload[3] = 2  # the first record's delta is 1, as that of the second
+    with pytest.raises(CorruptBatch, match="ascend"):
+        record_columns(bytes(payload), header)
