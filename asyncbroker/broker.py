@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from asyncbroker.cleaner import Cleaner
 from asyncbroker.clock import Clock, SystemClock
 from asyncbroker.commits import Commits
 from asyncbroker.config import BrokerConfig
@@ -209,7 +210,10 @@ class Broker:
             on_deleted=self._on_topics_deleted,
         )
         self.log_starts = LogStarts(self._logs, self.storage)
-        self._housekeeping = Housekeeping(self.config, self.storage, self.topics, self._logs)
+        cleaner = Cleaner(lambda: self.config, self.storage, self.topics, self._logs)
+        self._housekeeping = Housekeeping(
+            self.config, self.storage, self.topics, self._logs, cleaner
+        )
 
     async def _pass_leader_epochs(self) -> None:
         """A log that has moved in may have seen more leaders than this broker has."""

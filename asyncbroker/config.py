@@ -31,7 +31,15 @@ from asyncbroker.settings_topic import INHERITED_FROM
 
 # Settings that an operator may change while the broker runs, besides those that topics inherit.
 DYNAMIC_SETTINGS: Final = frozenset(
-    {"max.connections", "max.connections.per.ip", "max.connections.per.ip.overrides"}
+    {
+        "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.io.buffer.load.factor",
+        "log.cleaner.io.max.bytes.per.second",
+        "log.cleaner.threads",
+        "max.connections",
+        "max.connections.per.ip",
+        "max.connections.per.ip.overrides",
+    }
 )
 
 
@@ -75,6 +83,13 @@ class BrokerConfig:
     offsets_retention_check_interval_ms: int
     offsets_topic_num_partitions: int
     offsets_topic_segment_bytes: int
+
+    log_cleaner_enable: bool
+    log_cleaner_threads: int
+    log_cleaner_backoff_ms: int
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_io_buffer_load_factor: float
+    log_cleaner_io_max_bytes_per_second: float
 
     log_flush_offset_checkpoint_interval_ms: int
     num_recovery_threads_per_data_dir: int

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
+from asyncbroker.cleaner import Cleaner
 from asyncbroker.clock import Timer
 from asyncbroker.config import BrokerConfig
 from asyncbroker.log.log_directory import LogDirectory
@@ -39,12 +40,18 @@ class Housekeeping:
     """The recurring work of one broker."""
 
     def __init__(
-        self, config: BrokerConfig, storage: Storage, topics: Topics, logs: LogDirectory
+        self,
+        config: BrokerConfig,
+        storage: Storage,
+        topics: Topics,
+        logs: LogDirectory,
+        cleaner: Cleaner,
     ) -> None:
         self._config = config
         self._storage = storage
         self._topics = topics
         self._logs = logs
+        self._cleaner = cleaner
         self._timers: dict[str, Timer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -52,6 +59,7 @@ class Housekeeping:
         checkpoint_seconds = self._config.log_flush_offset_checkpoint_interval_ms / 1000
         return (
             Chore("checkpoint", checkpoint_seconds, self._checkpoint),
+            Chore("compact", self._config.log_cleaner_backoff_ms / 1000, self._cleaner.check),
             Chore("close files", CROWD_CHECK_SECONDS, self._close_files),
             Chore("expire producers", PRODUCER_EXPIRATION_SECONDS, self._expire_producers),
         )
@@ -66,6 +74,7 @@ class Housekeeping:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+        self._cleaner.stop()
         if self._tasks:
             await asyncio.wait(self._tasks)
 

@@ -399,7 +399,7 @@ class Partition:
             logger.error("%s: %s", self.name, error)
             return KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error))
         if error.errno not in PASSING_ERRORS:
-            self._go_offline(error)
+            self.go_offline(error)
         return self._storage_error(error)
 
     def _write_failed(self, error: OSError) -> KafkaError:
@@ -409,10 +409,11 @@ class Partition:
         elif error.errno == errno.EIO:
             self._storage.fail(error)
         else:
-            self._go_offline(error)
+            self.go_offline(error)
         return self._storage_error(error)
 
-    def _go_offline(self, error: OSError) -> None:
+    def go_offline(self, error: OSError) -> None:
+        """Refuses everything until the next start, whose recovery sees to what is there."""
         if self._refusal is None:
             logger.error("%s goes offline until a restart: %s", self.name, error)
         self.refuse(self._storage_error(error))

@@ -79,6 +79,14 @@ compression.type  string  producer  uncompressed|zstd|lz4|snappy|gzip|producer
     The codec that batches are stored in; `producer` keeps the one they came with.
 log.cleanup.policy                   list    delete               compact|delete
     What old segments go through: deletion, compaction, or both.
+log.cleaner.delete.retention.ms      long    86400000             0..
+    How long a compacted topic keeps the mark of a deleted key.
+log.cleaner.max.compaction.lag.ms    long    9223372036854775807  1..
+    The longest that a record stays uncompacted.
+log.cleaner.min.cleanable.ratio      double  0.5                  0..1
+    The uncompacted share of a log that starts its compaction.
+log.cleaner.min.compaction.lag.ms    long    0                    0..
+    The shortest that a record stays uncompacted.
 log.segment.bytes                    int     1073741824           1048576..
     A segment is closed and a new one begun before it would grow beyond this.
 log.roll.ms                          long    -                    .
@@ -137,6 +145,20 @@ log.flush.offset.checkpoint.interval.ms        int  60000  0..
     How often the point is recorded from which recovery must check.
 num.recovery.threads.per.data.dir              int  2      1..
     Threads that open partitions at start.
+
+# Compaction
+log.cleaner.enable                   boolean  true                    .
+    Whether compacted topics are compacted.
+log.cleaner.threads                  int      1                       0..
+    Logs that are compacted at the same time.
+log.cleaner.backoff.ms               long     15000                   0..
+    How long after the end of one look at all compacted logs the next one begins.
+log.cleaner.dedupe.buffer.size       long     134217728               .
+    Bytes for the table of keys while compacting, over all threads.
+log.cleaner.io.buffer.load.factor    double   0.9                     .
+    How full the table of keys may get.
+log.cleaner.io.max.bytes.per.second  double   1.7976931348623157E308  .
+    Bytes a second that compaction may read and write.
 
 # asyncbroker's own limits
 asyncbroker.append.inline.max.bytes       int      262144     0..

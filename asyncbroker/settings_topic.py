@@ -45,8 +45,12 @@ cleanup.policy                   list    delete               compact|delete
     What old segments go through: deletion, compaction, or both.
 compression.type  string  producer  uncompressed|zstd|lz4|snappy|gzip|producer
     The codec that batches are stored in; `producer` keeps the one they came with.
+delete.retention.ms              long    86400000             0..
+    How long a compacted topic keeps the mark of a deleted key.
 index.interval.bytes             int     4096                 0..
     An index entry is written once for so many bytes of log.
+max.compaction.lag.ms            long    9223372036854775807  1..
+    The longest that a record stays uncompacted.
 max.message.bytes                int     1048588              0..
     The largest record batch, in bytes, after compression.
 message.timestamp.after.max.ms   long    3600000              0..
@@ -55,6 +59,10 @@ message.timestamp.before.max.ms  long    9223372036854775807  0..
     How far in the past a producer's timestamp may lie.
 message.timestamp.type           string  CreateTime           CreateTime|LogAppendTime
     Whether records keep the producer's timestamp or get that of the append.
+min.cleanable.dirty.ratio        double  0.5                  0..1
+    The uncompacted share of the log that starts its compaction.
+min.compaction.lag.ms            long    0                    0..
+    The shortest that a record stays uncompacted.
 min.insync.replicas              int     1                    1..
     Replicas that must be in sync for acks=all; above 1 every such write is refused here.
 segment.bytes                    int     1073741824           1048576..
@@ -75,8 +83,6 @@ compression.lz4.level                    int      9                    1..17
     The level when a batch is compressed with lz4.
 compression.zstd.level                   int      3                    -131072..22
     The level when a batch is compressed with zstd.
-delete.retention.ms                      long     86400000             0..
-    How long a compacted topic keeps the mark of a deleted key.
 file.delete.delay.ms                     long     60000                0..
     How long a deleted segment's file stays.
 flush.messages                           long     9223372036854775807  1..
@@ -91,12 +97,6 @@ local.retention.bytes                    long     -2                   -2..
     Bytes of a tiered partition that stay on this disk.
 local.retention.ms                       long     -2                   -2..
     How long records of a tiered partition stay on this disk.
-max.compaction.lag.ms                    long     9223372036854775807  1..
-    The longest that a record stays uncompacted.
-min.cleanable.dirty.ratio                double   0.5                  0..1
-    The uncompacted share of the log that starts its compaction.
-min.compaction.lag.ms                    long     0                    0..
-    The shortest that a record stays uncompacted.
 preallocate                              boolean  false                .
     Whether a segment's file is given its full size at once.
 remote.log.copy.disable                  boolean  false                .

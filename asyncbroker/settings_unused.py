@@ -183,28 +183,8 @@ compression.lz4.level  int  9  1..17
     The level when a batch is compressed with lz4.
 compression.zstd.level  int  3  -131072..22
     The level when a batch is compressed with zstd.
-log.cleaner.enable                   boolean  true                    .
-    Whether compacted topics are compacted.
-log.cleaner.threads                  int      1                       0..
-    Threads that compact.
-log.cleaner.backoff.ms               long     15000                   0..
-    How long a compacting thread sleeps when nothing is to do.
-log.cleaner.dedupe.buffer.size       long     134217728               .
-    Bytes for the table of keys while compacting.
-log.cleaner.io.buffer.load.factor    double   0.9                     .
-    How full the table of keys may get.
 log.cleaner.io.buffer.size           int      524288                  0..
     Bytes for reading and writing while compacting.
-log.cleaner.io.max.bytes.per.second  double   1.7976931348623157E308  .
-    Bytes a second that compaction may read and write.
-log.cleaner.delete.retention.ms      long     86400000                0..
-    How long a compacted topic keeps the mark of a deleted key.
-log.cleaner.max.compaction.lag.ms    long     9223372036854775807     1..
-    The longest that a record stays uncompacted.
-log.cleaner.min.cleanable.ratio      double   0.5                     0..1
-    The uncompacted share of a log that starts its compaction.
-log.cleaner.min.compaction.lag.ms    long     0                       0..
-    The shortest that a record stays uncompacted.
 log.flush.interval.messages          long     9223372036854775807     1..
     Records after which a partition is flushed.
 log.flush.interval.ms                long     -                       .

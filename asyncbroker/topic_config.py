@@ -106,9 +106,14 @@ def _check_together(overrides: Mapping[str, str], config: BrokerConfig) -> None:
 
 
 def _log_config(values: Mapping[str, Any], config: BrokerConfig) -> LogConfig:
+    is_compacted = "compact" in values["cleanup.policy"]
+    segment_ms = values["segment.ms"]
+    if is_compacted:
+        # Or the newest records would wait longer than that for their compaction.
+        segment_ms = min(segment_ms, values["max.compaction.lag.ms"])
     return LogConfig(
         segment_bytes=values["segment.bytes"],
-        segment_ms=values["segment.ms"],
+        segment_ms=segment_ms,
         segment_jitter_ms=values["segment.jitter.ms"],
         segment_index_bytes=values["segment.index.bytes"],
         index_interval_bytes=values["index.interval.bytes"],
@@ -116,6 +121,11 @@ def _log_config(values: Mapping[str, Any], config: BrokerConfig) -> LogConfig:
         is_log_append_time=values["message.timestamp.type"] == "LogAppendTime",
         message_timestamp_before_max_ms=values["message.timestamp.before.max.ms"],
         message_timestamp_after_max_ms=values["message.timestamp.after.max.ms"],
+        is_compacted=is_compacted,
+        min_cleanable_dirty_ratio=values["min.cleanable.dirty.ratio"],
+        min_compaction_lag_ms=values["min.compaction.lag.ms"],
+        max_compaction_lag_ms=values["max.compaction.lag.ms"],
+        delete_retention_ms=values["delete.retention.ms"],
         producer_id_expiration_ms=config.producer_id_expiration_ms,
         decompressed_bytes_max=config.batch_decompressed_max_bytes,
     )

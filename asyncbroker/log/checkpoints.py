@@ -2,6 +2,7 @@
 
     recovery-point-offset-checkpoint    up to where each partition is durable
     log-start-offset-checkpoint         where each partition begins, if not with its first segment
+    cleaner-offset-checkpoint           up to where each partition is compacted
     leader-epoch-checkpoint             in each partition: epochs and their first offsets
     partition.metadata                  in each partition: the topic id
     meta.properties                     whose directory it is
@@ -23,6 +24,7 @@ from asyncbroker.log.leader_epochs import EpochStart
 
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
+CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 META_PROPERTIES: Final = "meta.properties"

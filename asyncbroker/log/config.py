@@ -26,6 +26,12 @@ class LogConfig:
     is_log_append_time: bool = False
     message_timestamp_before_max_ms: int = INT64_MAX
     message_timestamp_after_max_ms: int = 3_600_000
+    # Whether cleanup.policy has `compact`.
+    is_compacted: bool = False
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = INT64_MAX
+    delete_retention_ms: int = 86_400_000
     # A broker's setting in Kafka, here because the log is where producers are remembered.
     producer_id_expiration_ms: int = 86_400_000
     # asyncbroker.batch.decompressed.max.bytes, for the batches whose records have to be looked at.

@@ -6,6 +6,7 @@
     .kafka_cleanshutdown                there only between a clean stop and the next start
     recovery-point-offset-checkpoint    up to where each partition is durable
     log-start-offset-checkpoint         where each partition begins
+    cleaner-offset-checkpoint           up to where each partition is compacted
     <topic>-<partition>/                one directory a partition
     <topic>-<partition>.<uuid>-delete/  a partition that is being removed
     <topic>-<partition>.<uuid>-stray/   one that nobody knows; kept for whoever put it there
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from asyncbroker.log.checkpoints import (
     CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
     LOG_STARTS,
     META_PROPERTIES,
     PARTITION_METADATA,
@@ -87,6 +89,7 @@ class LogDirectory:
         # What the checkpoints say, or will say when they are written next.
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
+        self._cleaner_offsets: dict[TopicPartition, int] = {}
         self._written: dict[str, dict[TopicPartition, int]] = {}
         # Several workers may be in here.
         self._mutex = threading.Lock()
@@ -129,6 +132,7 @@ class LogDirectory:
         self._check_owner(names, cluster_id, node_id)
         self._recovery_points = self._read_offsets(RECOVERY_POINTS, names)
         self._log_starts = self._read_offsets(LOG_STARTS, names)
+        self._cleaner_offsets = self._read_offsets(CLEANER_OFFSETS, names)
         for name in self._files.list_directories(self.path):
             if name.endswith(DELETED_SUFFIX):
                 self._files.remove_tree(f"{self.path}/{name}")
@@ -217,8 +221,8 @@ class LogDirectory:
             # First of all, or the next partition of this name would be held to old promises.
             for key in keys:
                 self._unopened.discard(key)
-                self._recovery_points.pop(key, None)
-                self._log_starts.pop(key, None)
+                for _, offsets in self._checkpoints():
+                    offsets.pop(key, None)
             try:
                 self._write_offsets()
             except OSError as error:
@@ -280,6 +284,33 @@ class LogDirectory:
                     self._recovery_points[key] = point
                     self._log_starts[key] = starts[key]
             self._write_offsets()
+
+    def written_recovery_point(self, topic: str, partition: int) -> int:
+        """Up to which offset a partition needs no recovery, as the file says it."""
+        return self._written.get(RECOVERY_POINTS, {}).get((topic, partition), 0)
+
+    def checkpoint_partition(self, topic: str, partition: int) -> None:
+        """Makes all of one partition durable and records that. OSError if it cannot be."""
+        key = (topic, partition)
+        log = self.logs[key]
+        log.flush()
+        point = log.checkpoint()
+        with self._mutex:
+            if self.logs.get(key) is log:
+                self._recovery_points[key] = point
+                self._write_offsets()
+
+    def cleaner_offset(self, topic: str, partition: int) -> int | None:
+        """Up to where a partition was compacted; None for never."""
+        return self._cleaner_offsets.get((topic, partition))
+
+    def record_cleaned(self, topic: str, partition: int, offset: int) -> None:
+        """Records up to where a partition is compacted."""
+        key = (topic, partition)
+        with self._mutex:
+            if key in self.logs:
+                self._cleaner_offsets[key] = offset
+                self._write_offsets()
 
     @property
     def is_crowded(self) -> bool:
@@ -377,10 +408,7 @@ class LogDirectory:
 
     def _write_offsets(self) -> None:
         """Writes the checkpoints that would say something new. A partition at 0 needs no line."""
-        for name, offsets in (
-            (RECOVERY_POINTS, self._recovery_points),
-            (LOG_STARTS, self._log_starts),
-        ):
+        for name, offsets in self._checkpoints():
             current = {key: offset for key, offset in offsets.items() if offset > 0}
             if current != self._written.get(name):
                 self._files.write_atomically(f"{self.path}/{name}", encode_offsets(current))
@@ -390,10 +418,15 @@ class LogDirectory:
         """Whether the checkpoints still have what was written of a partition that is deleted."""
         return any(
             key in self._written.get(name, {}) and key not in offsets
-            for name, offsets in (
-                (RECOVERY_POINTS, self._recovery_points),
-                (LOG_STARTS, self._log_starts),
-            )
+            for name, offsets in self._checkpoints()
+        )
+
+    def _checkpoints(self) -> tuple[tuple[str, dict[TopicPartition, int]], ...]:
+        """What is written of all partitions, by the file that it stands in."""
+        return (
+            (RECOVERY_POINTS, self._recovery_points),
+            (LOG_STARTS, self._log_starts),
+            (CLEANER_OFFSETS, self._cleaner_offsets),
         )
 
     def _topic_id(self, name: str) -> bytes | None:

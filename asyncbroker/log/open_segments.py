@@ -44,6 +44,8 @@ class OpenSegments:
     def opened(self, segment: Segment) -> None:
         """A segment opened its file: closes others if there are too many."""
         with self._lock:
+            if segment.is_pinned:
+                return
             self._open[segment] = None
             for _ in range(min(2 * len(self._open), STEPS_MAX)):
                 if len(self._open) <= self._files_max:
@@ -56,6 +58,17 @@ class OpenSegments:
                     self._open[oldest] = None
                 else:
                     oldest.file = None
+
+    def pinned(self, segment: Segment) -> None:
+        """The segment keeps its file open, whatever is asked of it."""
+        with self._lock:
+            segment.is_pinned = True
+            self._open.pop(segment, None)
+
+    def unpinned(self, segment: Segment) -> None:
+        """The segment's file has a name of its own again."""
+        segment.is_pinned = False
+        self.opened(segment)
 
     def synced(self, segments: Iterable[Segment]) -> None:
         """Segments became durable: closes them if there are too many."""

@@ -32,6 +32,8 @@ from asyncbroker.log.append_checks import (
     roll_limits,
 )
 from asyncbroker.log.checkpoints import LEADER_EPOCHS, encode_epochs
+from asyncbroker.log.cleaner_plan import CleaningPlan, plan_cleaning
+from asyncbroker.log.cleaner_swap import CleanedSegment
 from asyncbroker.log.config import INT64_MAX, LogConfig
 from asyncbroker.log.damage import DamagedRange
 from asyncbroker.log.damage_search import find_damage
@@ -573,7 +575,10 @@ class PartitionLog:
         segments = self._segments
         count = segment_at(segments, self.log_start_offset)
         self._segments = segments[count:]
-        self.size -= sum(segment.size for segment in segments[:count])
+        freed = sum(segment.size for segment in segments[:count])
+        self.size -= freed
+        # Or it would take as much again until the next checkpoint writes anything.
+        self._checkpointed_size -= freed
         self.epochs.advance_start(self.log_start_offset)
         return segments[:count]
 
@@ -585,9 +590,56 @@ class PartitionLog:
         with self._durability.lock:
             # From here on only a snapshot knows the producers of what goes.
             self._snapshots.write((segment.base_offset for segment in self._segments), sync=True)
-        for segment in segments:
-            remove_segment(self._files, segment)
+            # Not while a compacted one gets its final names.
+            for segment in segments:
+                remove_segment(self._files, segment)
         self._damaged.keep(self._segments, self.log_start_offset, self.end_offset)
+
+    # ---- compaction
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The segments as they are now: this list does not change."""
+        return self._segments
+
+    def plan_cleaning(
+        self, cleaned_offset: int | None, limit_offset: int, now_ms: int
+    ) -> CleaningPlan:
+        """What may be compacted; see `cleaner_plan.py`. Blocking."""
+        return plan_cleaning(
+            self._segments,
+            self.config,
+            cleaned_offset=cleaned_offset,
+            log_start_offset=self.log_start_offset,
+            limit_offset=limit_offset,
+            now_ms=now_ms,
+        )
+
+    def begin_cleaned(self, base_offset: int, now_ms: int) -> CleanedSegment:
+        """A segment to be filled and put in the place of those from `base_offset` on. Blocking."""
+        return CleanedSegment(
+            self._files, self._open_segments, self.directory, base_offset, self.config, now_ms
+        )
+
+    def replace_segments(self, replaced: list[Segment], cleaned: Segment) -> bool:
+        """Shows readers the compacted segment from here on; False, and nothing is changed, if those
+        that it was made of are no longer all part of the log. `swap_in` must follow."""
+        segments = self._segments
+        at = segment_at(segments, replaced[0].base_offset)
+        if segments[at : at + len(replaced)] != replaced:
+            return False
+        self._segments = [*segments[:at], cleaned, *segments[at + len(replaced) :]]
+        freed = sum(segment.size for segment in replaced) - cleaned.size
+        self.size -= freed
+        self._checkpointed_size -= freed
+        return True
+
+    def swap_in(self, replaced: list[Segment], cleaned: CleanedSegment) -> None:
+        """Makes what `replace_segments` did so on the disk. Blocking."""
+        with self._durability.lock:
+            # From here on only a snapshot knows some of the producers' batches.
+            self._snapshots.write((segment.base_offset for segment in self._segments), sync=True)
+            cleaned.swap_in(replaced)
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Removes `offset` and all that follows, with the whole batch that contains it. Blocking,

@@ -209,6 +209,18 @@ class ProducerState:
         self._open_transactions.pop(producer.transaction_start, None)
         producer.transaction_start = _NO_OFFSET
 
+    def last_batches(self) -> dict[int, tuple[int, int]]:
+        """The last offset of each producer's data, -1 for none that is known, and its epoch. May be
+        asked while another thread appends: then newer batches are on their way."""
+        found: dict[int, tuple[int, int]] = {}
+        for producer_id, producer in list(self._producers.items()):
+            try:
+                last_offset = producer.batches[-1].last_offset
+            except IndexError:
+                last_offset = _NO_OFFSET
+            found[producer_id] = (last_offset, producer.epoch)
+        return found
+
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forgets who was silent for `expiration_ms` and has no open transaction."""
         self._producers = {

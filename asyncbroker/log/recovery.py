@@ -306,8 +306,14 @@ def finish_leftovers(files: Files, directory: str) -> dict[str, int]:
         for name in sizes
         if name.endswith(INDEX_SUFFIXES) and name not in doomed and _offset_of(name) not in known
     ]
+    # What is replaced may only go when it is sure that its replacement stays, and the replacement
+    # may only have its name when it is sure that the other is gone.
+    if swaps:
+        files.sync_directory(directory)
     for name in doomed:
         files.remove(f"{directory}/{name}")
+    if swaps and doomed:
+        files.sync_directory(directory)
     # In ascending order: after a crash in between, what is done lies below all that is left to do.
     for name in sorted(swaps):
         files.rename(f"{directory}/{name}", f"{directory}/{name[: -len(SWAP_SUFFIX)]}")

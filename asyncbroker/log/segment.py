@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import struct
+import threading
 from collections.abc import Iterator
 from typing import Final
 
@@ -61,6 +62,7 @@ class Segment:
         "_largest_timestamp",
         "_may_lack_index",
         "_open_segments",
+        "_opening",
         "base_offset",
         "created_ms",
         "file",
@@ -70,6 +72,7 @@ class Segment:
         "index_interval_bytes",
         "indexed_position",
         "indexed_timestamp",
+        "is_pinned",
         "is_recently_used",
         "log_path",
         "offset_index",
@@ -109,6 +112,9 @@ class Segment:
         self.trusted = Trusted(self.size)
         self.file: File | None = None
         self.is_recently_used = False
+        # Whether the file stays open, whoever else wants to open one.
+        self.is_pinned = False
+        self._opening = threading.Lock()
         self.offset_index, self.time_index = (
             SparseIndex(files, open_segments, layout, self.path, sizes.get(name + layout.suffix))
             for layout in (OFFSET_INDEX, TIME_INDEX)
@@ -133,13 +139,23 @@ class Segment:
         """The log's file, opened if it is not. Hold it while using it."""
         file = self.file
         if file is None:
-            file = self.file = self._files.open(self.log_path, create=create)
+            with self._opening:
+                file = self.file
+                if file is None:
+                    file = self.file = self._files.open(self.log_path, create=create)
             self._open_segments.opened(self)
         self.is_recently_used = True
         return file
 
     def close(self) -> None:
         self._open_segments.closed(self)
+
+    def pin(self, *, create: bool = False) -> None:
+        """Keeps the file open from here on: its name is about to become that of another."""
+        with self._opening:
+            self._open_segments.pinned(self)
+            if self.file is None:
+                self.file = self._files.open(self.log_path, create=create)
 
     def good_until(self, position: int, limit: int) -> int:
         """Where the first damage at or after `position` begins, or `limit` if that comes first."""

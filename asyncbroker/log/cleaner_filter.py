@@ -1,0 +1,142 @@
+"""What compaction keeps of a batch: all of it, some records, its head alone, or nothing.
+
+The rules are those of Kafka's cleaner. A record stays if no later one of the map has its key, and
+if it is no tombstone whose time is over. A tombstone goes in two passes: the first that meets it
+writes the delete horizon into its batch, `delete.retention.ms` from now, and a later one drops it
+when that has come (KIP-534): so whoever reads the log within that time sees it. A batch of which
+nothing is left stays without records if it is the last of a producer that is still known, whose
+next sequence follows from it, or the last of what is cleaned, so that its end does not move.
+
+What stays as a whole is given back as it is, byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from asyncbroker.log.cleaner_keys import KeyOffsets
+from asyncbroker.log.cleaner_transactions import Transactions
+from asyncbroker.protocol.batches import DELETE_HORIZON_BIT, BatchHeader
+from asyncbroker.protocol.compression import Buffer
+from asyncbroker.protocol.record_columns import record_columns, with_records, without_records
+from asyncbroker.protocol.records import payload_of
+
+
+@dataclass(slots=True)
+class BatchFilter:
+    """The rules of one cleaning. `end_offset` is that of all that may be cleaned."""
+
+    keys: KeyOffsets
+    transactions: Transactions
+    end_offset: int
+    now_ms: int
+    delete_retention_ms: int
+    last_batches: Mapping[int, tuple[int, int]]
+    decompressed_bytes_max: int
+    record_count: int = 0
+    kept_record_count: int = 0
+    # When the first of the tombstones and markers that were kept may go.
+    next_horizon_ms: int | None = None
+
+    def kept(self, header: BatchHeader, batch: memoryview) -> Buffer | None:
+        """What takes the place of this batch, whose CRC is right; None for nothing. The batches of
+        the log come in order. Raises CorruptBatch."""
+        self.record_count += header.record_count
+        if header.is_control:
+            kept = self._kept_control(header, batch)
+        elif self.transactions.is_aborted(header):
+            kept = None
+        else:
+            kept = self._kept_records(header, batch)
+        if kept is None and self._must_stay(header):
+            return batch if not header.record_count else without_records(header)
+        return kept
+
+    def _must_stay(self, header: BatchHeader) -> bool:
+        """Whether the batch stays even without records."""
+        if header.next_offset == self.end_offset:
+            return True
+        last = self.last_batches.get(header.producer_id) if header.producer_id >= 0 else None
+        if last is None:
+            return False
+        last_offset, epoch = last
+        if last_offset >= 0:
+            return header.last_offset == last_offset
+        # Its last word was a marker, whose epoch fences off older ones.
+        return header.is_control and header.producer_epoch == epoch
+
+    def _kept_control(self, header: BatchHeader, batch: memoryview) -> Buffer | None:
+        may_discard = self.transactions.may_discard(header, batch)
+        if not header.record_count:
+            return None
+        horizon_ms = _delete_horizon_ms(header)
+        if may_discard and horizon_ms is not None and horizon_ms <= self.now_ms:
+            return None
+        self.kept_record_count += header.record_count
+        if not may_discard:
+            return batch
+        if horizon_ms is not None:
+            self._kept_until(horizon_ms)
+            return batch
+        payload = self._payload(header, batch)
+        ends = record_columns(payload, header).ends
+        return with_records(header, payload, ends, range(len(ends)), self._new_horizon_ms())
+
+    def _kept_records(self, header: BatchHeader, batch: memoryview) -> Buffer | None:
+        if not header.record_count:
+            return None
+        if header.base_offset >= self.keys.end_offset:
+            # Beyond the map only a tombstone is looked for, and that has time until the next round.
+            self.kept_record_count += header.record_count
+            return batch
+        payload = self._payload(header, batch)
+        deltas, keys, are_tombstones, ends = record_columns(payload, header)
+        base_offset = header.base_offset
+        end_offset = self.keys.end_offset
+        kept = [
+            index
+            for index, (latest, delta) in enumerate(
+                zip(self.keys.latest(keys), deltas, strict=True)
+            )
+            if (base_offset + delta >= end_offset)
+            or (keys[index] is not None and (latest is None or base_offset + delta >= latest))
+        ]
+        horizon_ms = _delete_horizon_ms(header)
+        has_tombstones = True in are_tombstones
+        if has_tombstones:
+            if horizon_ms is not None and horizon_ms <= self.now_ms:
+                kept = [
+                    index
+                    for index in kept
+                    if not are_tombstones[index] or base_offset + deltas[index] >= end_offset
+                ]
+            has_tombstones = any(are_tombstones[index] for index in kept)
+        self.kept_record_count += len(kept)
+        if not kept:
+            return None
+        new_horizon_ms = None
+        if has_tombstones:
+            if horizon_ms is None:
+                new_horizon_ms = self._new_horizon_ms()
+            else:
+                self._kept_until(horizon_ms)
+        if len(kept) == len(keys) and new_horizon_ms is None:
+            return batch
+        return with_records(header, payload, ends, kept, new_horizon_ms)
+
+    def _payload(self, header: BatchHeader, batch: memoryview) -> bytes:
+        return bytes(payload_of(batch, header, decompressed_bytes_max=self.decompressed_bytes_max))
+
+    def _new_horizon_ms(self) -> int:
+        horizon_ms = self.now_ms + self.delete_retention_ms
+        self._kept_until(horizon_ms)
+        return horizon_ms
+
+    def _kept_until(self, horizon_ms: int) -> None:
+        if self.next_horizon_ms is None or horizon_ms < self.next_horizon_ms:
+            self.next_horizon_ms = horizon_ms
+
+
+def _delete_horizon_ms(header: BatchHeader) -> int | None:
+    return header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else None

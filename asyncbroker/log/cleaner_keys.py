@@ -1,0 +1,83 @@
+"""Which offset each key has last, in the part of a log that was not compacted yet; bounded.
+
+A dict from keys to offsets. Keys are exact, so no two of them are ever taken for one; a long key is
+stood in for by its BLAKE2b digest of 48 bytes, longer than any key that is stored as it is. What an
+entry costs is estimated from above, the growing of the dict included, and no entry is made that
+would not fit: then the map covers the log up to some offset, and so does the compaction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final
+
+# A UUID in text has 36 bytes.
+_EXACT_BYTES_MAX: Final = 40
+_DIGEST_BYTES: Final = 48
+
+# What CPython allocates: an object's memory comes in steps of 16 bytes; a bytes object has 33 bytes
+# around its contents, an offset 32. A dict that has just grown has up to 60 bytes for an entry, and
+# 30 more while the entries move from its old table.
+_BYTES_OBJECT: Final = 33
+_OFFSET_BYTES: Final = 32
+_SLOT_BYTES: Final = 90
+
+
+class KeyOffsets:
+    """The last offset of each key. Filled in the order of the log, then asked."""
+
+    __slots__ = ("_bytes_left", "_offsets", "end_offset")
+
+    def __init__(self, bytes_max: int, start_offset: int) -> None:
+        self._offsets: dict[bytes, int] = {}
+        self._bytes_left = bytes_max
+        # All batches from the start on and below this offset are in it.
+        self.end_offset = start_offset
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def add(
+        self, keys: Sequence[bytes | None], offset_deltas: Sequence[int], base_offset: int
+    ) -> bool:
+        """Takes the records of a batch, up to the first key for which there is no room; whether all
+        of them are in. `end_offset` is the caller's to move."""
+        offsets = self._offsets
+        named = [_stand_in(key) for key in keys if key is not None]
+        if not named:
+            return True
+        if len(named) < len(keys):
+            offset_deltas = [
+                delta for key, delta in zip(keys, offset_deltas, strict=True) if key is not None
+            ]
+        cost = _cost(max(map(len, named)))
+        if len(named) * cost <= self._bytes_left:
+            count = len(offsets)
+            offsets.update(zip(named, map(base_offset.__add__, offset_deltas), strict=True))
+            self._bytes_left -= (len(offsets) - count) * cost
+            return True
+        for key, delta in zip(named, offset_deltas, strict=True):
+            if key not in offsets:
+                cost = _cost(len(key))
+                if cost > self._bytes_left:
+                    return False
+                self._bytes_left -= cost
+            offsets[key] = base_offset + delta
+        return True
+
+    def latest(self, keys: Sequence[bytes | None]) -> list[int | None]:
+        """The last offset of each key, None for those that are not in it."""
+        get = self._offsets.get
+        return [None if key is None else get(_stand_in(key)) for key in keys]
+
+
+def _stand_in(key: bytes) -> bytes:
+    """The key itself if it is short."""
+    if len(key) <= _EXACT_BYTES_MAX:
+        return key
+    return hashlib.blake2b(key, digest_size=_DIGEST_BYTES).digest()
+
+
+def _cost(key_bytes: int) -> int:
+    return (_BYTES_OBJECT + key_bytes + 15 & ~15) + _OFFSET_BYTES + _SLOT_BYTES

@@ -1,0 +1,115 @@
+"""A crash at every call of a compaction: no log without its last values, none that does not open.
+
+Exhaustive: the process dies at each change of a cleaning that makes groups of segments and drops
+whole ones, and the disk comes back in many states of that moment; the recovery dies too. And every
+call of a cleaning fails once.
+"""
+
+from __future__ import annotations
+
+import errno
+from contextlib import suppress
+from random import Random
+
+import pytest
+
+from asyncbroker.log.partition_log import PartitionLog
+from asyncbroker.log.tests.cleaner_harness import COMPACTED, Kept, clean, kept, put, roll
+from asyncbroker.log.tests.crash_disk import sampled
+from asyncbroker.log.tests.crash_files import CrashFiles, Died
+from asyncbroker.log.tests.log_harness import append, from_producer, open_log
+
+STATES_PER_CRASH = 3
+
+
+def prepare() -> tuple[CrashFiles, PartitionLog]:
+    """A durable log of which compaction drops all of some segments, and groups others."""
+    files = CrashFiles(sector_bytes=128)
+    files.make_directory("data")
+    files.sync_directory("")
+    log = open_log(files, config=COMPACTED)
+    append(log, from_producer(0, b"1"))
+    for at in range(3):
+        put(log, (b"a", b"%d" % at), (b"b%d" % at, bytes(20)))
+        roll(log)
+    for at in range(24):
+        put(log, (b"c%d" % (at % 5), b"%d" % at))
+    put(log, (b"a", None))
+    roll(log)
+    log.flush()
+    log.checkpoint()
+    return files, log
+
+
+def reopen(files: CrashFiles, point: int) -> PartitionLog:
+    return open_log(files, config=COMPACTED, is_clean=False, recovery_point=point)
+
+
+def last_values(records: list[Kept]) -> dict[bytes | None, Kept]:
+    return {each.key: each for each in records}
+
+
+def check(log: PartitionLog, before: list[Kept], end_offset: int) -> None:
+    """Every record is one that was there, and the last of each key is."""
+    found = kept(log)
+    assert set(found) <= set(before)
+    assert [each.offset for each in found] == sorted({each.offset for each in found})
+    assert last_values(found) == last_values(before)
+    assert log.end_offset == end_offset
+    assert append(log, from_producer(0, b"1")).is_duplicate
+
+
+def change_count() -> int:
+    files, log = prepare()
+    before = files.change_count
+    clean(log)
+    return files.change_count - before
+
+
+def test_a_crash_at_every_change_of_a_cleaning() -> None:
+    random = Random(7)
+    count = change_count()
+    assert count > 30
+    for die_in in range(count):
+        files, log = prepare()
+        before, end_offset = kept(log), log.end_offset
+        files.die_in = die_in
+        with pytest.raises(Died):
+            clean(log)
+        for state in [*files.states(STATES_PER_CRASH, random), files.killed()]:
+            # The recovery crashes too, wherever it likes.
+            state.die_in = random.randrange(20)
+            with suppress(Died):
+                reopen(state, end_offset)
+            again = state.crashed(sampled(random)) if random.random() < 0.7 else state.killed()
+            recovered = reopen(again, end_offset)
+            check(recovered, before, end_offset)
+            clean(recovered)
+            check(recovered, before, end_offset)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_an_error_of_every_call_of_a_cleaning(code: int) -> None:
+    at = 0
+    while True:
+        files, log = prepare()
+        before, end_offset = kept(log), log.end_offset
+        calls = 0
+
+        def fail(operation: str, path: str, at: int = at) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == at + 1:
+                raise OSError(code, operation, path)
+
+        files.on_call = fail
+        with suppress(OSError):
+            clean(log)
+        files.on_call = None
+        if calls <= at:
+            break
+        check(log, before, end_offset)
+        log.close(clean=False)
+        check(reopen(files.killed(), end_offset), before, end_offset)
+        at += 1
+    assert at > 50
