@@ -9,8 +9,10 @@ it against the oracle.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final
 
+from asyncbroker.log.tests.crash_files import CrashFiles
 from asyncbroker.partition import Partition
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.messages.delete_records import (
@@ -23,6 +25,7 @@ from asyncbroker.protocol.records import Record, batches, build_batch
 from asyncbroker.tests.crash_oracle import Answer, Oracle, PartitionOracle, SentBatch
 from asyncbroker.tests.data_path_harness import UnderTest, settle
 from asyncbroker.tests.group_questions import commit_request
+from asyncbroker.topic import Topic
 
 # Kafka's housekeeping has a checkpoint each minute.
 CHECKPOINT_SECONDS: Final = 60.0
@@ -32,8 +35,9 @@ PRODUCER_ID: Final = 7
 class Client:
     """See the head of this file."""
 
-    def __init__(self, test: UnderTest, oracle: Oracle) -> None:
+    def __init__(self, test: UnderTest, oracle: Oracle, files: CrashFiles) -> None:
         self.test = test
+        self._files = files
         self.oracle = oracle
         self.errors: list[ErrorCode] = []
 
@@ -51,33 +55,32 @@ class Client:
             self.oracle.created(name, topic.topic_id)
 
     async def delete(self, name: str) -> None:
-        topics = self.test.broker.topics
         self.oracle.deleting(name)
         try:
-            await topics.delete(self._topic(name))
+            await self.test.broker.topics.delete(self._topic(name))
         except KafkaError as error:
             self.errors.append(error.code)
         else:
             self.oracle.deleted(name)
 
     async def grow(self, name: str, partition_count: int) -> None:
-        topics = self.test.broker.topics
         self.oracle.growing(name, partition_count)
         try:
-            await topics.add_partitions(self._topic(name), partition_count)
+            await self.test.broker.topics.add_partitions(self._topic(name), partition_count)
         except KafkaError as error:
             self.errors.append(error.code)
         else:
             self.oracle.topics[name].partition_count = partition_count
 
-    def _topic(self, name: str) -> Any:
+    def _topic(self, name: str) -> Topic:
+        """Raises KafkaError for a topic that could not be created."""
         topic = self.test.broker.topics.get(name)
-        assert topic is not None
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return topic
 
     def partition(self, name: str, index: int = 0) -> Partition:
-        partition: Partition = self._topic(name).partitions[index]
-        return partition
+        return self._topic(name).partitions[index]
 
     # ---- records
 
@@ -101,7 +104,7 @@ class Client:
 
     async def produce_everywhere(self, name: str) -> None:
         """A batch to each partition, at the same time: they share a commit round."""
-        indexes = range(len(self._topic(name).partitions))
+        indexes = range(self.oracle.topics[name].partition_count)
         await asyncio.gather(*(self.produce_once(name, index) for index in indexes))
 
     async def _send(
@@ -124,7 +127,7 @@ class Client:
         partition = self.partition(name, index)
         known.answered(batch, Answer(outcome.base_offset, partition.leader_epoch))
         if acks == -1 and batch.number not in known.durable:
-            known.acknowledged(batch, _batch_at(partition, outcome.base_offset))
+            known.acknowledged(batch, self._read(_batch_at, partition, outcome.base_offset))
         return True
 
     async def delete_records(self, name: str, offset: int, index: int = 0) -> None:
@@ -138,7 +141,7 @@ class Client:
         if result.error_code:
             self.errors.append(ErrorCode(result.error_code))
         else:
-            assert result.low_watermark == offset
+            assert result.low_watermark == max(offset, known.start_offset)
             known.started(offset)
 
     # ---- groups
@@ -185,10 +188,33 @@ class Client:
                     partition.log_start_offset,
                     partition.high_watermark,
                     partition.leader_epoch,
-                    _bytes_of(partition),
+                    self._read(_bytes_of, partition),
                 )
                 await self._check_producer(name, partition, held)
         await self._check_groups()
+
+    def _read(self, read: Callable[..., bytes], *args: Any) -> bytes:
+        """Reads for the oracle, whose reading is not what fails."""
+        on_call, self._files.on_call = self._files.on_call, None
+        try:
+            return read(*args)
+        finally:
+            self._files.on_call = on_call
+
+    def check_readable(self) -> None:
+        """Holds what can be read now against what was promised; the oracle learns nothing."""
+        for name, known in self.oracle.copied().topics.items():
+            topic = self.test.broker.topics.get(name)
+            for partition, held in zip(
+                topic.partitions if topic else (), known.partitions, strict=False
+            ):
+                if partition.is_readable():
+                    held.check(
+                        partition.log_start_offset,
+                        partition.high_watermark,
+                        partition.leader_epoch,
+                        self._read(_bytes_of, partition),
+                    )
 
     async def _check_producer(self, name: str, partition: Partition, held: PartitionOracle) -> None:
         """The last batches of the producer are known, and what comes next is taken."""

@@ -139,7 +139,7 @@ class Machine:
             random_bytes=Random(self.oracle.batches_sent).randbytes,
         )
         await broker.start()
-        return Client(UnderTest(broker, self.clock, self.files), self.oracle)
+        return Client(UnderTest(broker, self.clock, self.files), self.oracle, self.files)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs a life to its end; raises Died if that came early."""

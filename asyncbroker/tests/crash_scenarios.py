@@ -95,7 +95,7 @@ async def delete_records(client: Client) -> None:
     await client.produce_once(TOPIC)
     await client.checkpoint()
     await client.produce(TOPIC, acks=1)
-    await client.delete_records(TOPIC, client.partition(TOPIC).high_watermark)
+    await client.delete_records(TOPIC, 17)  # all that there is
     await client.wait(ROLL_SECONDS)
     await client.produce(TOPIC)
 
@@ -128,6 +128,26 @@ async def groups(client: Client) -> None:
     await client.commit("b", 2)
 
 
+async def everything(client: Client) -> None:
+    """A little of all that there is."""
+    await client.produce(TOPIC, acks=1)
+    await client.produce_everywhere(TOPIC)
+    await client.create("other", settings=SETTINGS)
+    await client.produce("other", count=2)
+    await client.commit_together({"a": 1, "b": 2})
+    await client.checkpoint()
+    await client.wait(ROLL_SECONDS)
+    await client.produce(TOPIC, 1)
+    await client.produce_once(TOPIC)
+    await client.produce_once(TOPIC)
+    await client.delete_records(TOPIC, 8)
+    await client.grow("other", 2)
+    await client.commit("a", 2)
+    await client.delete("other")
+    await client.checkpoint()
+    await client.produce_everywhere(TOPIC)
+
+
 async def filled(client: Client) -> None:
     """A topic of two partitions, the first of which has four segments."""
     await client.create(TOPIC, 2, settings=SETTINGS)
@@ -157,4 +177,5 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "delete records": Scenario(delete_records, before=filled),
     "topics": Scenario(topics, before=filled),
     "groups": Scenario(groups, before=filled),
+    "everything": Scenario(everything, before=filled),
 }
