@@ -147,7 +147,7 @@ class Recovery:
             self.damaged = DamagedRanges(self.files, self.directory, None)
             return False
         self.damaged.keep(segments, log_start_offset, INT64_MAX)
-        for segment in segments:
+        for segment in segments if self.damaged.ranges else ():
             segment.holes = self.damaged.holes(segment.base_offset)
         return True
 
