@@ -7,6 +7,8 @@ middle of a creation or a deletion, and when somebody has moved directories in o
 - a directory of a topic that was deleted: removed, as the deletion meant to
 - a directory of an unknown topic: adopted, since that is how data moves in from Kafka; it keeps
   the id in its `partition.metadata`
+- an id that differs in a few bits only from that of the topic of this name is damaged, and counts
+  as that one: putting the directory aside would make an empty partition of a full one
 - a directory whose name is a topic's and whose id is not, or the reverse; or that has lost its id
   and whose name was that of a topic just deleted; or whose number no partition may have: a stray.
   It is renamed and kept, because nothing says that it was ever meant to go
@@ -19,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from asyncbroker.log.checkpoints import is_damaged_id
 from asyncbroker.log.log_directory import FoundPartition
 from asyncbroker.metadata_store import Change, ForgetTopic, PutTopic, StoredState, StoredTopic
 
@@ -56,10 +59,11 @@ def reconcile(
     plan = Plan(after_deletion=[ForgetTopic(topic_id) for topic_id in state.deleted_topics])
     ids_by_name = {topic.name: topic_id for topic_id, topic in state.topics.items()}
     deleted_names = {topic.name for topic in state.deleted_topics.values()}
+    known_ids = _ids_by_name(state)
     unknown: dict[str, list[FoundPartition]] = {}
     index_max: dict[bytes, int] = {}
     for partition in found:
-        topic_id = partition.topic_id
+        topic_id = _true_id(partition.topic_id, known_ids.get(partition.topic, ()))
         owner = ids_by_name.get(partition.topic)
         if topic_id in state.deleted_topics:
             plan.to_delete.append(partition)
@@ -91,6 +95,21 @@ def reconcile(
     for name, partitions in unknown.items():
         _adopt(plan, name, partitions, new_id, configs_of(name))
     return plan
+
+
+def _ids_by_name(state: StoredState) -> dict[str, list[bytes]]:
+    """The ids of all topics of a name, those that are deleted included."""
+    ids: dict[str, list[bytes]] = {}
+    for topic_id, topic in (*state.topics.items(), *state.deleted_topics.items()):
+        ids.setdefault(topic.name, []).append(topic_id)
+    return ids
+
+
+def _true_id(found: bytes | None, known: Iterable[bytes]) -> bytes | None:
+    """The id that was written where one was found that may be damaged."""
+    if found is None:
+        return None
+    return next((topic_id for topic_id in known if is_damaged_id(found, topic_id)), found)
 
 
 def _grown(plan: Plan, topic: StoredTopic, partition_count: int) -> StoredTopic:

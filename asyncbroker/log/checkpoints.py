@@ -31,6 +31,8 @@ META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 
 _VERSION: Final = "0"
+# Two characters of an id's text.
+_DAMAGED_BITS_MAX: Final = 12
 
 TopicPartition = tuple[str, int]
 
@@ -86,6 +88,13 @@ def decode_partition_metadata(data: bytes) -> bytes:
     if fields.get("version") != _VERSION or "topic_id" not in fields:
         raise CorruptCheckpoint(f"partition metadata {fields}")
     return decode_uuid(fields["topic_id"])
+
+
+def is_damaged_id(found: bytes, expected: bytes) -> bool:
+    """Whether a topic id is the expected one with a byte or two damaged. The file has no checksum,
+    but ids are random: any two differ in some 64 of their 128 bits."""
+    difference = int.from_bytes(found, "big") ^ int.from_bytes(expected, "big")
+    return 0 < difference.bit_count() <= _DAMAGED_BITS_MAX
 
 
 def encode_properties(properties: dict[str, str]) -> bytes:

@@ -23,6 +23,7 @@ from asyncbroker.log.checkpoints import (
     decode_epochs,
     decode_partition_metadata,
     encode_partition_metadata,
+    is_damaged_id,
 )
 from asyncbroker.log.config import INT64_MAX, LogConfig
 from asyncbroker.log.damage import DAMAGED_RANGES, DamagedRanges
@@ -273,9 +274,11 @@ def check_topic_id(files: Files, directory: str, topic_id: bytes) -> None:
             # It is not synced when it is made: a crash can leave it empty.
             logger.warning("%s: %s; writing it anew", path, damage)
         else:
-            if found != topic_id:
+            if found == topic_id:
+                return
+            if not is_damaged_id(found, topic_id):
                 raise CorruptLog(path, "this is the directory of another topic of the same name")
-            return
+            logger.error("%s: the topic id is damaged; writing it anew", path)
     files.write_whole(path, encode_partition_metadata(topic_id))
 
 

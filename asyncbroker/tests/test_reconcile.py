@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
+import pytest
+
+from asyncbroker.log.checkpoints import decode_uuid, encode_uuid
 from asyncbroker.log.log_directory import FoundPartition
+from asyncbroker.log.tests.crash_files import CrashFiles
 from asyncbroker.metadata_store import ForgetTopic, PutTopic, StoredState, StoredTopic
 from asyncbroker.reconcile import Plan, reconcile
+from asyncbroker.tests.crash_machine import Machine
+from asyncbroker.tests.crash_scenarios import TOPIC, filled
 
-NEW_ID = b"new".ljust(16)
+NEW_ID = bytes(range(16))
 CONFIGS = {"__consumer_offsets": {"cleanup.policy": "compact"}}
 
 
 def id_of(name: str) -> bytes:
-    return name.encode().ljust(16)
+    """Ids are random, and so far from each other."""
+    return sha256(name.encode()).digest()[:16]
 
 
 def stored(name: str, partition_count: int, id_name: str = "") -> StoredTopic:
@@ -26,10 +35,16 @@ def state_of(*topics: StoredTopic, deleted: tuple[StoredTopic, ...] = ()) -> Sto
 
 
 def plan_for(state: StoredState, *found: tuple[str, int, str | None]) -> Plan:
-    partitions = [
-        FoundPartition(topic, index, None if id_name is None else id_of(id_name))
-        for topic, index, id_name in found
-    ]
+    return plan_of(
+        state,
+        *(
+            FoundPartition(topic, index, None if id_name is None else id_of(id_name))
+            for topic, index, id_name in found
+        ),
+    )
+
+
+def plan_of(state: StoredState, *partitions: FoundPartition) -> Plan:
     return reconcile(
         state,
         partitions,
@@ -100,6 +115,20 @@ def test_a_directory_of_another_topic_of_the_same_name_is_a_stray() -> None:
     assert "renamed" in plan.notes[0]
 
 
+@pytest.mark.parametrize("at", range(22))
+def test_a_damaged_id_is_not_that_of_another_topic(at: int) -> None:
+    """A character of its text is another one, which is a byte of the file."""
+    live, deleted = stored("t", 1, "live"), stored("t", 1, "deleted")
+    state = state_of(live, deleted=(deleted,))
+    for topic in (live, deleted):
+        text = encode_uuid(topic.topic_id)
+        damaged = decode_uuid(f"{text[:at]}{'A' if text[at] != 'A' else '_'}{text[at + 1 :]}")
+        plan = plan_of(state, FoundPartition("t", 0, damaged))
+        assert plan.topics == [live]
+        assert plan.strays == []
+        assert len(plan.to_delete) == (topic is deleted)
+
+
 def test_unknown_directories_that_disagree_on_their_id_are_strays() -> None:
     plan = plan_for(state_of(), ("m", 0, "one"), ("m", 1, "two"))
     assert plan.topics == []
@@ -137,3 +166,23 @@ def test_adopted_offsets_get_the_settings_that_groups_need() -> None:
     plan = plan_for(state_of(), ("__consumer_offsets", 49, "offsets"))
     (adopted,) = plan.topics
     assert (adopted.partition_count, adopted.configs) == (50, {"cleanup.policy": "compact"})
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_no_flipped_bit_of_a_topic_id_empties_a_partition(bit: int) -> None:
+    first = Machine()
+    first.live(filled, keeps_points=False)
+    path = f"memory/{TOPIC}-0/partition.metadata"
+    size = len(first.files.read_whole(path))
+    for at in range(size):
+        machine = first.point("").killed()
+        flip_bit(machine.files, path, at, bit)
+        machine.live(keeps_points=False, stops=False)
+        assert not [
+            name for name in machine.files.list_directories("memory") if name.endswith("-stray")
+        ]
+
+
+def flip_bit(files: CrashFiles, path: str, at: int, bit: int) -> None:
+    byte = files.read_whole(path)[at]
+    files.open(path).pwrite(bytes([byte ^ 1 << bit]), at)
