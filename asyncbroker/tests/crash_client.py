@@ -22,7 +22,7 @@ from asyncbroker.protocol.messages.delete_records import (
 )
 from asyncbroker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from asyncbroker.protocol.records import Record, batches, build_batch
-from asyncbroker.tests.crash_oracle import Answer, Oracle, PartitionOracle, SentBatch
+from asyncbroker.tests.crash_oracle import KEY, Answer, Oracle, PartitionOracle, SentBatch
 from asyncbroker.tests.data_path_harness import UnderTest, settle
 from asyncbroker.tests.group_questions import commit_request
 from asyncbroker.topic import Topic
@@ -46,9 +46,11 @@ class Client:
     async def create(
         self, name: str, partition_count: int = 1, settings: dict[str, str] | None = None
     ) -> None:
-        self.oracle.creating(name, partition_count)
+        settings = settings or {}
+        is_compacted = "compact" in settings.get("cleanup_policy", "")
+        self.oracle.creating(name, partition_count, is_compacted=is_compacted)
         try:
-            topic = await self.test.topic(name, partition_count, **settings or {})
+            topic = await self.test.topic(name, partition_count, **settings)
         except KafkaError as error:
             self.errors.append(error.code)
         else:
@@ -85,21 +87,28 @@ class Client:
     # ---- records
 
     async def produce(
-        self, name: str, index: int = 0, *, count: int = 1, size: int = 20, acks: int = -1
+        self,
+        name: str,
+        index: int = 0,
+        *,
+        count: int = 1,
+        size: int = 20,
+        acks: int = -1,
+        key: bytes = KEY,
     ) -> None:
-        """A batch without idempotence."""
+        """A batch without idempotence; all its records have the key."""
         known = self.oracle.topics[name].partitions[index]
-        await self._send(name, index, known, self.oracle.new_batch(count, size, -1), acks)
+        await self._send(name, index, known, self.oracle.new_batch(count, size, -1, key), acks)
 
     async def produce_once(
-        self, name: str, index: int = 0, *, count: int = 1, size: int = 20
+        self, name: str, index: int = 0, *, count: int = 1, size: int = 20, key: bytes = KEY
     ) -> None:
         """A batch of an idempotent producer, after those that it has to send again."""
         known = self.oracle.topics[name].partitions[index]
         for batch in known.unanswered():
             if not await self._send(name, index, known, batch, -1):
                 return
-        batch = self.oracle.new_batch(count, size, known.next_sequence)
+        batch = self.oracle.new_batch(count, size, known.next_sequence, key)
         await self._send(name, index, known, batch, -1)
 
     async def produce_everywhere(self, name: str) -> None:
@@ -220,7 +229,9 @@ class Client:
         """The last batches of the producer are known, and what comes next is taken."""
         end_offset = partition.high_watermark
         for batch, offset in held.repeatable():
-            if offset >= held.start_offset:
+            if offset >= held.start_offset and (
+                not held.is_compacted or batch.number in held.durable
+            ):
                 await self._send(name, partition.index, held, batch, -1)
         assert partition.high_watermark == end_offset, "a batch was taken twice"
         for batch in held.unanswered():

@@ -12,6 +12,8 @@ methods raise AssertionError. What they hold:
 - a topic that was created is there with all its partitions, one that was deleted is not, and one
   that was made anew shows nothing of the old one (P18)
 - a committed offset is the last one that was acknowledged, or one sent after it (P9)
+- in a compacted topic, where there are gaps and batches lose records, whatever is there is at the
+  offset that it had, and an acknowledged record is missing only if a later one has its key (P17)
 
 Of a request whose answer never came, or was an error, either outcome is right. `copied` gives the
 knowledge of this moment, for a crash in it.
@@ -22,11 +24,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from typing import Final
 
 from asyncbroker.protocol.records import Record, batches, records_of
 
 # What a producer may repeat.
-BATCHES_KEPT = 5
+BATCHES_KEPT: Final = 5
+KEY: Final = b"k"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,7 @@ class SentBatch:
     number: int
     values: tuple[bytes, ...]
     sequence: int = -1
-    key: bytes = b"k"
+    key: bytes = KEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ class PartitionOracle:
     # Where the log begins: what was answered, and what was asked at most.
     start_offset: int = 0
     asked_start_offset: int = 0
+    is_compacted: bool = False
 
     def copied(self) -> PartitionOracle:
         return replace(
@@ -104,13 +109,13 @@ class PartitionOracle:
         ]
 
     def repeatable(self) -> list[tuple[SentBatch, int]]:
-        """The producer's last batches that are in the log, and where."""
+        """The producer's last batches that are in the log, and where; compaction may leave one."""
         produced = [
             (batch, self.answers[number].offset)
             for number, batch in self.sent.items()
             if batch.sequence >= 0 and number in self.answers
         ]
-        return produced[-BATCHES_KEPT:]
+        return produced[-1 if self.is_compacted else -BATCHES_KEPT :]
 
     @property
     def next_sequence(self) -> int:
@@ -124,6 +129,14 @@ class PartitionOracle:
             f"asked {self.asked_start_offset} at most"
         )
         assert log_start_offset <= end_offset
+        if self.is_compacted:
+            self._check_compacted(end_offset, leader_epoch, log)
+        else:
+            self._check_whole(log_start_offset, end_offset, leader_epoch, log)
+
+    def _check_whole(
+        self, log_start_offset: int, end_offset: int, leader_epoch: int, log: bytes
+    ) -> None:
         found = self._found(log)
         # The first batch may begin before the log does.
         expected = min(found[0][0], log_start_offset) if found else log_start_offset
@@ -168,10 +181,47 @@ class PartitionOracle:
             if answer is not None and answer.offset + len(batch.values) <= log_start_offset:
                 continue  # deleted, as was asked
             assert number not in self.durable, f"acknowledged, and lost: {batch} at {answer}"
-            self.gone.add(number)
-            if answer is not None:
-                assert leader_epoch > answer.leader_epoch, f"lost in its own epoch: {batch}"
-                del self.answers[number]
+            self._lost(batch, leader_epoch)
+
+    def _lost(self, batch: SentBatch, leader_epoch: int) -> None:
+        self.gone.add(batch.number)
+        answer = self.answers.pop(batch.number, None)
+        if answer is not None:
+            assert leader_epoch > answer.leader_epoch, f"lost in its own epoch: {batch}"
+
+    def _check_compacted(self, end_offset: int, leader_epoch: int, log: bytes) -> None:
+        by_value = {
+            value: (batch, at)
+            for batch in self.sent.values()
+            for at, value in enumerate(batch.values)
+        }
+        found: set[int] = set()
+        last_by_key: dict[bytes, int] = {}
+        last_offset = -1
+        for header, data in batches(log):
+            for record in records_of(data, header):
+                batch, at = by_value[record.value or b""]
+                answer = self.answers.setdefault(
+                    batch.number, Answer(record.offset - at, leader_epoch)
+                )
+                assert last_offset < record.offset == answer.offset + at, f"{batch}: {record}"
+                last_offset = last_by_key[batch.key] = record.offset
+                found.add(record.offset)
+        assert last_offset < end_offset
+        for number, batch in self.sent.items():
+            if number not in self.answers:
+                self.gone.add(number)
+                continue
+            offsets = range(
+                self.answers[number].offset, self.answers[number].offset + len(batch.values)
+            )
+            is_superseded = last_by_key.get(batch.key, -1) > offsets[-1]
+            is_there = offsets[-1] in found
+            if number in self.durable:
+                assert is_there or is_superseded, f"acknowledged, and lost: {batch} at {offsets}"
+                assert offsets[-1] < end_offset
+            elif not is_there and not is_superseded:
+                self._lost(batch, leader_epoch)
 
 
 class Existence(Enum):
@@ -214,17 +264,19 @@ class Oracle:
             self.batches_sent,
         )
 
-    def new_batch(self, count: int, size: int, sequence: int) -> SentBatch:
+    def new_batch(self, count: int, size: int, sequence: int, key: bytes) -> SentBatch:
         """A batch with values that no other has."""
         self.batches_sent += 1
         values = (f"{self.batches_sent}.{at} ".encode().ljust(size, b"x") for at in range(count))
-        return SentBatch(self.batches_sent, tuple(values), sequence)
+        return SentBatch(self.batches_sent, tuple(values), sequence, key)
 
     # ---- topics
 
-    def creating(self, name: str, partition_count: int) -> None:
+    def creating(self, name: str, partition_count: int, *, is_compacted: bool = False) -> None:
         if name not in self.topics:  # else an earlier attempt may have made it
-            partitions = [PartitionOracle() for _ in range(partition_count)]
+            partitions = [
+                PartitionOracle(is_compacted=is_compacted) for _ in range(partition_count)
+            ]
             self.topics[name] = TopicOracle(partitions, Existence.BEING_CREATED)
 
     def created(self, name: str, topic_id: bytes) -> None:
@@ -243,7 +295,7 @@ class Oracle:
     def growing(self, name: str, partition_count: int) -> None:
         topic = self.topics[name]
         while len(topic.partitions) < partition_count:
-            topic.partitions.append(PartitionOracle())
+            topic.partitions.append(PartitionOracle(is_compacted=topic.partitions[0].is_compacted))
 
     def check_topics(self, found: dict[str, tuple[bytes, int]]) -> None:
         """Holds names, ids and counts of partitions against what is known."""

@@ -24,6 +24,8 @@ TOPIC: Final = "flights"
 # Of each topic: segments of a second, and an index entry for every other small batch.
 SETTINGS: Final = {"segment_ms": "1000", "index_interval_bytes": "150"}
 ROLL_SECONDS: Final = 1.5
+# `log.cleaner.backoff.ms`, and some.
+CLEANER_SECONDS: Final = 16.0
 
 
 async def work_on(client: Client) -> None:
@@ -128,6 +130,17 @@ async def groups(client: Client) -> None:
     await client.commit("b", 2)
 
 
+async def compaction(client: Client) -> None:
+    """A compacted topic is written to and compacted in turns."""
+    for at in range(3):
+        for key in (b"a", b"b", b"%d" % at):
+            await client.produce("latest", key=key, acks=1)
+            await client.produce_once("latest", key=key, count=2)
+        await client.wait(ROLL_SECONDS)
+        await client.produce("latest", key=b"a")
+        await client.wait(CLEANER_SECONDS)
+
+
 async def everything(client: Client) -> None:
     """A little of all that there is."""
     await client.produce(TOPIC, acks=1)
@@ -146,6 +159,16 @@ async def everything(client: Client) -> None:
     await client.delete("other")
     await client.checkpoint()
     await client.produce_everywhere(TOPIC)
+
+
+async def compacted(client: Client) -> None:
+    """A compacted topic with three segments that were not looked at yet."""
+    policy = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01"}
+    await client.create("latest", settings={**SETTINGS, **policy})
+    for key in (b"a", b"b", b"a"):
+        await client.produce("latest", key=key, count=2)
+        await client.produce_once("latest", key=b"c")
+        await client.wait(ROLL_SECONDS)
 
 
 async def filled(client: Client) -> None:
@@ -177,5 +200,6 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "delete records": Scenario(delete_records, before=filled),
     "topics": Scenario(topics, before=filled),
     "groups": Scenario(groups, before=filled),
+    "compaction": Scenario(compaction, before=compacted),
     "everything": Scenario(everything, before=filled),
 }
