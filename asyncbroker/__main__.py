@@ -28,6 +28,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "produce": Command("produce", "Write lines from standard input to a topic."),
     "consume": Command("consume", "Print the records of a topic."),
     "test-broker": Command("run_with_broker", "Run a command against a fresh broker."),
+    "trace": Command("trace", "Show what clients and any broker say to each other."),
     "demo": Command("demo", "See a broker, its clients and a rebalance at work."),
 }
 

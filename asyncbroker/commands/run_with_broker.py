@@ -63,6 +63,9 @@ _PASSED_ON: Final = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
     help="Show each request and its answer on standard error; CHOICE as for serve.",
 )
 @click.option(
+    "--record", "record", metavar="FILE", help="Keep all requests and answers in this file."
+)
+@click.option(
     "--trace-on-failure",
     is_flag=True,
     help="When the command fails, print the last requests to standard error.",
@@ -74,6 +77,7 @@ def run_with_broker(
     data: str | None,
     port: int,
     trace: str | None,
+    record: str | None,
     trace_on_failure: bool,
 ) -> None:
     """Run CMD against a fresh broker, and end with its exit status.
@@ -92,7 +96,7 @@ def run_with_broker(
     if data == "":
         raise click.UsageError("--data needs a directory")
     with ExitStack() as stack:
-        observer = None if trace is None else stack.enter_context(BrokerTrace(trace))
+        observer = stack.enter_context(BrokerTrace(trace, record))
         try:
             broker = BrokerThread(
                 assignments(settings, "--set"), directory=data, port=port, trace=observer or False

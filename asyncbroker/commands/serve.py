@@ -67,6 +67,9 @@ DEFAULT_PORT: Final = 9092
     help="Show each request and its answer on standard error; CHOICE picks some of them, for "
     'example "api=Produce,Fetch topic=t client=c errors slower-than=10ms", and how: json, full.',
 )
+@click.option(
+    "--record", "record", metavar="FILE", help="Keep all requests and answers in this file."
+)
 def serve(
     listen: tuple[str, ...],
     advertise: tuple[str, ...],
@@ -77,6 +80,7 @@ def serve(
     log_format: str,
     log_level: str,
     trace: str | None,
+    record: str | None,
 ) -> None:
     """Run a broker.
 
@@ -100,11 +104,11 @@ def serve(
     if data is not None or memory:
         config = dataclasses.replace(config, data_directory=data)
     config = with_listeners(config, listen, advertise)
-    if trace is None:
+    if trace is None and record is None:
         sys.exit(run(config, on_ready=_say_ready))
     from asyncbroker.commands.tracing import BrokerTrace
 
-    with BrokerTrace(trace) as observer:
+    with BrokerTrace(trace, record) as observer:
         status = run(config, _say_ready, observer)
     sys.exit(status)
 

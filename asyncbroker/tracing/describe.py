@@ -6,14 +6,17 @@ APIs. Messages are decoded ones, of any version.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
 from asyncbroker.protocol.batches import BATCH_HEADER_BYTES, read_header
 from asyncbroker.protocol.compression import CorruptBatch
 from asyncbroker.protocol.errors import ErrorCode
-from asyncbroker.tracing.exchange import NO_PARTITION, PartitionPart
+from asyncbroker.tracing.api_names import api_name
+from asyncbroker.tracing.exchange import NO_PARTITION, Exchange, PartitionPart
+from asyncbroker.tracing.frames import Head
+from asyncbroker.tracing.plain import plain
 
 PARTS_MAX: Final = 1000
 BATCHES_COUNTED_MAX: Final = 1000
@@ -182,3 +185,42 @@ def _first_of(item: Any, names: Iterable[str]) -> Any:
 def _offset(item: Any, names: Iterable[str]) -> int | None:
     value = _first_of(item, names)
     return value if isinstance(value, int) else None
+
+
+def summarise(
+    head: Head,
+    request: Any,
+    response: Any,
+    topic_name: TopicName,
+    *,
+    at: float,
+    milliseconds: float,
+    connection: int,
+    peer: str,
+    request_bytes: int,
+    response_bytes: int | None,
+    faults: Sequence[str] = (),
+    problem: str = "",
+    is_full: bool = False,
+) -> Exchange:
+    """The exchange of a request and its response; either may be None where it was not decoded."""
+    return Exchange(
+        at=at,
+        connection=connection,
+        peer=peer,
+        api=api_name(head.api_key) if head.api_key >= 0 else "?",
+        version=head.version,
+        correlation_id=head.correlation_id,
+        client_id=head.client_id,
+        request_bytes=request_bytes,
+        response_bytes=response_bytes,
+        milliseconds=milliseconds,
+        parts=parts_of(request, response, topic_name),
+        groups=tuple(dict.fromkeys(groups_of(request))),
+        session=session_of(request),
+        errors=tuple(dict.fromkeys(errors_in(response))),
+        faults=tuple(faults),
+        problem=problem or ("not decoded" if request is None else ""),
+        request=plain(request) if is_full else None,
+        response=plain(response) if is_full else None,
+    )

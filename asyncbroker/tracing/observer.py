@@ -18,11 +18,9 @@ from asyncbroker.context import Address, RequestContext
 from asyncbroker.dispatch import Close, Outcome, Parts, Serving, Waiting
 from asyncbroker.handlers import Handle, Handler
 from asyncbroker.protocol.errors import ProtocolError
-from asyncbroker.tracing.api_names import api_name
-from asyncbroker.tracing.describe import errors_in, groups_of, parts_of, session_of
+from asyncbroker.tracing.describe import summarise
 from asyncbroker.tracing.exchange import Exchange
 from asyncbroker.tracing.frames import FRAME_BYTES_MAX, Head, decode_response, read_head
-from asyncbroker.tracing.plain import plain
 
 if TYPE_CHECKING:
     from asyncbroker.protocol.api import Api
@@ -38,7 +36,7 @@ class Recorder(Protocol):
 
     def request(self, connection: int, peer: str, frame: bytes | bytearray) -> None: ...
 
-    def response(self, connection: int, parts: Sequence[Any]) -> None: ...
+    def response(self, connection: int, api_key: int, parts: Sequence[Any]) -> None: ...
 
 
 @dataclass(slots=True)
@@ -142,7 +140,7 @@ class Observer:
         elif isinstance(outcome, int) and outcome:
             parts = output[-1:]
         if self.recorder is not None and parts:
-            self.recorder.response(context.connection_id, parts)
+            self.recorder.response(context.connection_id, current.head.api_key, parts)
         if self.sink is not None:
             problem = (outcome.reason or "closed") if isinstance(outcome, Close) else ""
             self.sink(_exchange(current, context, parts, problem, is_full=self.is_full))
@@ -211,33 +209,26 @@ def _exchange(
             response = decode_response(head, b"".join(parts)[4:])
         except ProtocolError as error:
             problem = problem or str(error)
-    if request is None and not problem:
-        problem = "not decoded"
     topics = getattr(current.broker, "topics", None)
 
     def topic_name(topic_id: bytes) -> str | None:
         found = None if topics is None else topics.by_id(topic_id)
         return None if found is None else str(found.name)
 
-    return Exchange(
+    return summarise(
+        head,
+        request,
+        response,
+        topic_name,
         at=current.at,
+        milliseconds=(time.perf_counter() - current.began) * 1000,
         connection=context.connection_id,
         peer=_peer(context),
-        api=api_name(head.api_key) if head.api_key >= 0 else "?",
-        version=head.version,
-        correlation_id=head.correlation_id,
-        client_id=head.client_id,
         request_bytes=current.request_bytes,
         response_bytes=size - 4 if parts else None,
-        milliseconds=(time.perf_counter() - current.began) * 1000,
-        parts=parts_of(request, response, topic_name),
-        groups=tuple(dict.fromkeys(groups_of(request))),
-        session=session_of(request),
-        errors=tuple(dict.fromkeys(errors_in(response))),
-        faults=tuple(current.faults),
+        faults=current.faults,
         problem=problem,
-        request=plain(request) if is_full else None,
-        response=plain(response) if is_full else None,
+        is_full=is_full,
     )
 
 
