@@ -35,9 +35,9 @@ def record_to_json(partition: TopicPartition, record: Record) -> str:
         "partition": partition.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
-        "key": _encoded(record.key),
-        "value": _encoded(record.value),
-        "headers": [[name, _encoded(content)] for name, content in record.headers],
+        "key": encoded(record.key),
+        "value": encoded(record.value),
+        "headers": [[name, encoded(content)] for name, content in record.headers],
     }
     return json.dumps(document, ensure_ascii=False)
 
@@ -68,7 +68,7 @@ def _headers(value: Any) -> list[tuple[str, bytes | None]]:
     return [(str(name), _decoded(content, "headers")) for name, content in pairs]
 
 
-def _encoded(data: bytes | None) -> str | dict[str, str] | None:
+def encoded(data: bytes | None) -> str | dict[str, str] | None:
     if data is None:
         return None
     try:

@@ -19,11 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 from zlib import crc32
 
 from asyncbroker.log.damage import Holes
-from asyncbroker.log.files import File
 from asyncbroker.protocol.batches import (
     ATTRIBUTES_AT,
     BATCH_HEADER_BYTES,
@@ -43,6 +42,13 @@ OLD_MESSAGE_BYTES_MAX: Final = 64 << 20
 _CHUNK_BYTES: Final = 1 << 20
 # How far in offsets the next batch can be: what one segment may hold.
 _OFFSETS_AHEAD_MAX: Final = 1 << 31
+
+
+class Readable(Protocol):
+    """All that is asked of a file."""
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Up to `size` bytes, fewer only at the end of the file."""
 
 
 class GoodBatch(NamedTuple):
@@ -75,7 +81,7 @@ class _Bad(Exception):
 class BatchScan:
     """One reading of one segment's file, up to the position `limit`."""
 
-    file: File
+    file: Readable
     base_offset: int
     limit: int
     # Where the next segment begins; None for the newest one, which compaction never touches, so
@@ -254,13 +260,13 @@ class BatchScan:
         return memoryview(self._chunk)[at : at + size]
 
 
-def has_batch(file: File, position: int, limit: int, next_offset: int) -> bool:
+def has_batch(file: Readable, position: int, limit: int, next_offset: int) -> bool:
     """Whether a whole batch with a good CRC and a later offset lies anywhere in a range."""
     scan = BatchScan(file, 0, limit)
     return next(scan.candidates(position, next_offset), None) is not None
 
 
-def is_old_format(file: File, position: int, limit: int) -> bool:
+def is_old_format(file: Readable, position: int, limit: int) -> bool:
     """Whether a whole message of format v0 or v1 begins at `position`: its CRC-32 covers all from
     the magic on, which is where v2 has it."""
     head = file.pread(MAGIC_AT + 1, position)

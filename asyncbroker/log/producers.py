@@ -28,6 +28,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -122,6 +123,10 @@ class ProducerState:
 
     def __len__(self) -> int:
         return len(self._producers)
+
+    def producers(self) -> Iterator[tuple[int, Producer]]:
+        """Each with its id."""
+        return iter(self._producers.items())
 
     @property
     def first_undecided_offset(self) -> int | None:
