@@ -9,7 +9,9 @@ fsyncs. One timer is armed at the coordinator's next deadline.
 A shard is loading, serving, or gone. Loading reads the partition into a new coordinator, in a
 worker; requests get COORDINATOR_LOAD_IN_PROGRESS and come again. An error that may pass (no file
 descriptor is left) has it tried again. When a round fails, the state in memory is ahead of the
-log: everybody who waits gets NOT_COORDINATOR, and the shard loads anew.
+log: everybody who waits gets NOT_COORDINATOR, and the shard loads anew; at once the first time, but
+as long as rounds go on failing, on a full disk say, after longer and longer pauses, since it reads
+the whole partition.
 """
 
 from __future__ import annotations
@@ -51,6 +53,8 @@ LOAD_BYTES: Final = 1024 * 1024
 
 # When loading is tried again after an error that may pass.
 LOAD_AGAIN_SECONDS: Final = 1.0
+# How long it may be put off when one round after the other fails.
+LOAD_AGAIN_SECONDS_MAX: Final = 16.0
 
 CONTROL_TYPE_COMMIT: Final = 1
 
@@ -110,6 +114,8 @@ class GroupShard:
         self._writing: _Round | None = None
         self._timer: Timer | None = None
         self._timer_when = 0.0
+        # After the next round that fails.
+        self._load_pause_seconds = 0.0
         self._loader: asyncio.Task[GroupCoordinator] | None = None
         self._writer: asyncio.Task[None] | None = None
 
@@ -209,8 +215,7 @@ class GroupShard:
             exc_info=None if is_expected else error,
         )
         if self._may_pass(error):
-            when = self._clock.monotonic() + LOAD_AGAIN_SECONDS
-            self._timer = self._clock.call_at(when, self._load_again)
+            self._load_after(LOAD_AGAIN_SECONDS)
         else:
             self._refusal = ErrorCode.NOT_COORDINATOR
 
@@ -220,6 +225,10 @@ class GroupShard:
             return error.errno in PASSING_ERRORS
         is_of_disk = isinstance(error, KafkaError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR
         return is_of_disk and self._partition.is_readable()
+
+    def _load_after(self, seconds: float) -> None:
+        self._refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        self._timer = self._clock.call_at(self._clock.monotonic() + seconds, self._load_again)
 
     def _load_again(self) -> None:
         self._timer = None
@@ -298,6 +307,7 @@ class GroupShard:
         while self._gathering.records:
             self._writing, self._gathering = self._gathering, _Round()
             await self._make_durable(self._writing.records)
+            self._load_pause_seconds = 0.0
             replies, self._writing = self._writing.replies, None
             for reply in replies:
                 self._answer(reply)
@@ -340,7 +350,15 @@ class GroupShard:
         self._writing = None
         self._disarm()
         self._fail(set(self._unanswered))
-        if not is_closing:
+        if is_closing:
+            return
+        pause, self._load_pause_seconds = (
+            self._load_pause_seconds,
+            min(max(LOAD_AGAIN_SECONDS, 2 * self._load_pause_seconds), LOAD_AGAIN_SECONDS_MAX),
+        )
+        if pause:
+            self._load_after(pause)
+        else:
             self.load()
 
     def _fail(self, tokens: set[PendingReply]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from asyncbroker.log.checkpoints import (
 )
 from asyncbroker.log.files import MemoryFiles
 from asyncbroker.metadata_store import MemoryMetadataStore
+from asyncbroker.protocol.errors import ErrorCode
+from asyncbroker.protocol.messages.delete_groups import DeleteGroupsRequest
 from asyncbroker.protocol.records import Record, build_batch
 from asyncbroker.tests.data_path_harness import (
     NOW_MS,
@@ -26,6 +29,7 @@ from asyncbroker.tests.data_path_harness import (
     settle,
     under_test,
 )
+from asyncbroker.tests.groups_harness import OFFSETS, commit, committed, heartbeat, join_alone
 
 BACKOFF_SECONDS = 15
 DAY_SECONDS = 86_400
@@ -302,3 +306,30 @@ async def test_a_cleaned_log_can_be_listed_by_time() -> None:
         found = partition.log.offset_for_timestamp(NOW_MS, partition.high_watermark)
         assert found is not None
         assert found.offset == 3
+
+
+async def test_groups_are_loaded_from_a_compacted_topic() -> None:
+    files, metadata = MemoryFiles(), MemoryMetadataStore()
+    async with under_test(files=files, metadata=metadata) as t:
+        await t.topic()
+        joined = await join_alone(t, session_timeout_ms=60_000)
+        partition = t.broker.topics.get(OFFSETS).partitions[0]  # type: ignore[union-attr]
+        partition.set_config(replace(partition.log.config, segment_bytes=2000))
+        for number in range(200):
+            await commit(t, number, group=f"g{number % 5}")
+        await t.ask(DeleteGroupsRequest(["g3"]), 1)
+        for number in range(200, 250):
+            await commit(t, number, group="g4")
+        before = partition.log.size
+        await look(t)
+        assert partition.log.size < before / 4
+        assert await heartbeat(t, joined) is ErrorCode.NONE
+    for is_clean in (True, False):
+        if not is_clean:
+            forget_clean_stop(files)
+        async with under_test(files=files, metadata=metadata) as t:
+            await settle()
+            assert await committed(t, "g2") == {"flights": 197}
+            assert await committed(t, "g3") == {}
+            assert await committed(t, "g4") == {"flights": 249}
+            assert await heartbeat(t, joined) is ErrorCode.NONE

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from contextlib import suppress
 
 import pytest
 
 from asyncbroker import group_shard
+from asyncbroker.group_shard import LOAD_AGAIN_SECONDS_MAX
 from asyncbroker.groups import java_hash, partition_of
 from asyncbroker.log.files import MemoryFiles
 from asyncbroker.metadata_store import MemoryMetadataStore
@@ -183,6 +185,42 @@ async def test_a_failed_write_loses_nothing_that_was_acknowledged(
         assert await committed(t, "other") == {"flights": 1}
         assert await heartbeat(t, joined) is ErrorCode.NONE
         assert await commit(t, 3, group="other") is ErrorCode.NONE
+
+
+async def test_on_a_full_disk_groups_are_not_loaded_again_for_every_request() -> None:
+    is_full = False
+    loads = 0
+
+    def on_call(operation: str, path: str) -> None:
+        nonlocal loads
+        if OFFSETS not in path or not path.endswith(".log"):
+            return
+        loads += operation == "pread"
+        if is_full and operation == "pwrite":
+            raise OSError(errno.ENOSPC, "no space left on device")
+
+    async with under_test(files=MemoryFiles(on_call)) as t:
+        await t.topic()
+        await commit(t, 1)
+        is_full = True
+        for _ in range(600):
+            with suppress(KafkaError):
+                await commit(t, 2)
+            t.clock.advance(0.1)
+            await settle()
+        assert 3 < loads < 20
+        is_full = False
+        t.clock.advance(LOAD_AGAIN_SECONDS_MAX)
+        await settle()
+        assert await committed(t) == {"flights": 1}
+        assert await commit(t, 3) is ErrorCode.NONE
+        # The next time it is tried at once.
+        is_full = True
+        with pytest.raises(KafkaError):
+            await commit(t, 4)
+        is_full = False
+        await settle()
+        assert await commit(t, 5) is ErrorCode.NONE
 
 
 async def test_a_broken_disk_takes_the_coordinator_away() -> None:
