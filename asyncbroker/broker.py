@@ -41,6 +41,7 @@ from asyncbroker.metadata_writer import MetadataWriter
 from asyncbroker.producer_ids import NEXT_PRODUCER_ID, ProducerIds
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.reconcile import Plan, reconcile
+from asyncbroker.scrubber import Scrubber
 from asyncbroker.settings import InvalidSetting, broker_setting
 from asyncbroker.storage import Storage
 from asyncbroker.topic_config import TopicConfigs, automatic_topic
@@ -211,8 +212,9 @@ class Broker:
         )
         self.log_starts = LogStarts(self._logs, self.storage)
         cleaner = Cleaner(lambda: self.config, self.storage, self.topics, self._logs)
+        scrubber = Scrubber(lambda: self.config, self.storage, self.topics, self._random_bytes)
         self._housekeeping = Housekeeping(
-            self.config, self.storage, self.topics, self._logs, cleaner
+            self.config, self.storage, self.topics, self._logs, cleaner, scrubber
         )
 
     async def _pass_leader_epochs(self) -> None:

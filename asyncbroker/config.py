@@ -32,6 +32,7 @@ from asyncbroker.settings_topic import INHERITED_FROM
 # Settings that an operator may change while the broker runs, besides those that topics inherit.
 DYNAMIC_SETTINGS: Final = frozenset(
     {
+        "asyncbroker.scrub.bytes.per.second",
         "log.cleaner.dedupe.buffer.size",
         "log.cleaner.io.buffer.load.factor",
         "log.cleaner.io.max.bytes.per.second",
@@ -102,6 +103,8 @@ class BrokerConfig:
     max_open_files: int
     max_waiting_fetches: int
     replication_factor_cap: bool
+    scrub_bytes_per_second: int
+    scrub_interval_ms: int
     stop_timeout_ms: int
     worker_threads: int
     writeback_bytes: int

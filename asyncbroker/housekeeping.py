@@ -16,6 +16,7 @@ from asyncbroker.cleaner import Cleaner
 from asyncbroker.clock import Timer
 from asyncbroker.config import BrokerConfig
 from asyncbroker.log.log_directory import LogDirectory
+from asyncbroker.scrubber import CHECK_SECONDS, Scrubber
 from asyncbroker.storage import Storage
 from asyncbroker.topics import Topics
 
@@ -46,12 +47,14 @@ class Housekeeping:
         topics: Topics,
         logs: LogDirectory,
         cleaner: Cleaner,
+        scrubber: Scrubber,
     ) -> None:
         self._config = config
         self._storage = storage
         self._topics = topics
         self._logs = logs
         self._cleaner = cleaner
+        self._scrubber = scrubber
         self._timers: dict[str, Timer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -60,6 +63,7 @@ class Housekeeping:
         return (
             Chore("checkpoint", checkpoint_seconds, self._checkpoint),
             Chore("compact", self._config.log_cleaner_backoff_ms / 1000, self._cleaner.check),
+            Chore("scrub", CHECK_SECONDS, self._scrubber.check),
             Chore("close files", CROWD_CHECK_SECONDS, self._close_files),
             Chore("expire producers", PRODUCER_EXPIRATION_SECONDS, self._expire_producers),
         )
@@ -75,6 +79,7 @@ class Housekeeping:
             timer.cancel()
         self._timers.clear()
         self._cleaner.stop()
+        self._scrubber.stop()
         if self._tasks:
             await asyncio.wait(self._tasks)
 

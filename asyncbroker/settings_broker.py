@@ -177,6 +177,10 @@ asyncbroker.max.waiting.fetches           int      100000     1..
     Fetches that may wait for data; more are answered at once.
 asyncbroker.replication.factor.cap        boolean  false      .
     Create topics with one replica, whatever number is asked for, and say so.
+asyncbroker.scrub.bytes.per.second        long     10485760   0..
+    How fast stored data is read to find damage before a reader does; 0 for not at all.
+asyncbroker.scrub.interval.ms             long     604800000  0..
+    How long after all data was read so the next such pass begins.
 asyncbroker.stop.timeout.ms               int      30000      0..
     How long a stop waits for what is in hand.
 asyncbroker.writeback.bytes               int      8388608    1..

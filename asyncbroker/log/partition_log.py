@@ -50,6 +50,7 @@ from asyncbroker.log.recovery import (
     cut_segments,
 )
 from asyncbroker.log.segment import RELATIVE_OFFSET_MAX, Segment
+from asyncbroker.log.system_calls import drop_cached
 from asyncbroker.log.time_search import TimestampOffset, first_at_or_after, first_of_largest
 from asyncbroker.log.unclean_scan import remove_segment
 from asyncbroker.protocol.batches import (
@@ -77,6 +78,16 @@ class Appended(NamedTuple):
     log_append_time_ms: int
     log_start_offset: int
     is_duplicate: bool
+
+
+class Scrubbed(NamedTuple):
+    """A stretch of a segment that `PartitionLog.scrub` has read, or could not."""
+
+    base_offset: int
+    end: int
+    size: int
+    damaged_range_count: int
+    error: OSError | None
 
 
 class PartitionLog:
@@ -408,6 +419,33 @@ class PartitionLog:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{located.file.path}: damaged at {begin}")
         segment.trusted.add(begin, good_end)
         return FileRange(located.file, begin, good_end - begin)
+
+    def scrub(self, base_offset: int, position: int, size: int) -> Scrubbed | None:
+        """Holds about `size` durable bytes against their CRCs, from a position in the segment at
+        `base_offset` on, or from the next one that there is; None at the end. Blocking."""
+        segments = self._segments
+        for segment in segments[segment_at(segments, base_offset) :]:
+            begin = position if segment.base_offset == base_offset else 0
+            end = min(begin + size, segment.flushed_size)
+            if segment.base_offset < base_offset or end <= begin:
+                continue
+            try:
+                file = segment.open_file()
+                was_resident = file.is_resident(begin, end - begin)
+                found = self._check(segment, begin, end)
+            except FileNotFoundError:
+                continue  # deleted, or compacted away, meanwhile
+            except OSError as error:
+                return Scrubbed(segment.base_offset, end, end - begin, 0, error)
+            if not was_resident:
+                drop_cached(file.fileno(), begin, end - begin)
+            return Scrubbed(segment.base_offset, end, end - begin, len(found), None)
+        return None
+
+    @property
+    def damaged_range_count(self) -> int:
+        """How many stretches of the log are known to be damaged."""
+        return len(self._damaged.ranges)
 
     def _check_undamaged(self, offset: int) -> None:
         damaged = self._damaged.at(offset)

@@ -67,6 +67,12 @@ def system_calls(portable: bool) -> SystemCalls:
     )
 
 
+def drop_cached(fd: int | None, position: int, size: int) -> None:
+    """Lets the system forget clean pages of a file, where it can be told to."""
+    if fd is not None and hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(fd, position, size, os.POSIX_FADV_DONTNEED)
+
+
 # ---- portable
 
 

@@ -98,7 +98,7 @@ def test_no_other_names_than_kafkas_and_our_own_are_known() -> None:
 
 def test_our_own_settings_end_in_their_unit_or_count_things() -> None:
     own = {name for name in broker_settings() if name.startswith("asyncbroker.")}
-    units = (".bytes", ".ms")
+    units = ("bytes.per.second", ".bytes", ".ms")
     counts = {
         "asyncbroker.max.partitions",
         "asyncbroker.max.open.files",
