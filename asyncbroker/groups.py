@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from asyncbroker.config import BrokerConfig
     from asyncbroker.context import RequestContext
     from asyncbroker.group_shard import Durability, Operation
+    from asyncbroker.partition import Partition
     from asyncbroker.protocol.messages.delete_groups import DeletableGroupResult
     from asyncbroker.protocol.messages.describe_groups import DescribedGroup
     from asyncbroker.protocol.messages.list_groups import ListedGroup
@@ -88,11 +89,25 @@ class Groups:
         self._is_closed = True
         await asyncio.gather(*(shard.close() for shard in self._shards))
 
+    def is_loading(self) -> bool:
+        """Whether some groups are still being loaded."""
+        return any(shard.is_loading() for shard in self._shards)
+
     def on_topics_deleted(self, names: Iterable[str]) -> None:
         """Forgets what groups committed in topics that are gone."""
         names = list(names)
         for shard in self._shards:
             shard.on_topics_deleted(names)
+
+    async def hand_over(self, index: int, elect: Callable[[], Awaitable[Partition]]) -> None:
+        """Has another coordinator take over the groups of one partition: those who wait for members
+        are told NOT_COORDINATOR, then `elect` says what the partition is now, and the groups are
+        loaded from it. Raises LookupError for a partition that has no groups yet."""
+        if not 0 <= index < len(self._shards):
+            raise LookupError(f"{GROUP_METADATA_TOPIC}-{index} has no groups")
+        await self._shards[index].close()
+        shard = self._shards[index] = self._make_shard(await elect())
+        shard.load()
 
     # ---- requests
 
@@ -249,18 +264,18 @@ class Groups:
 
     def _open(self, topic: Topic) -> None:
         """Starts a shard on each partition. Those that the topic has count, not the setting."""
-        self._shards = [
-            GroupShard(
-                partition,
-                self._config,
-                commits=self._commits,
-                clock=self._clock,
-                topic_exists=lambda name: self._topics.get(name) is not None,
-            )
-            for partition in topic.partitions
-        ]
+        self._shards = [self._make_shard(partition) for partition in topic.partitions]
         for shard in self._shards:
             shard.load()
+
+    def _make_shard(self, partition: Partition) -> GroupShard:
+        return GroupShard(
+            partition,
+            self._config,
+            commits=self._commits,
+            clock=self._clock,
+            topic_exists=lambda name: self._topics.get(name) is not None,
+        )
 
 
 def group_config_of(config: BrokerConfig) -> GroupConfig:

@@ -344,6 +344,24 @@ class Partition:
         for waiter in tuple(self.waiters):
             waiter.wake()
 
+    async def hand_over(self) -> Partition:
+        """The partition under its next leader: the same log, one leader epoch later. This object
+        refuses everything from now on (NOT_LEADER_OR_FOLLOWER); whoever waits for records here is
+        told so."""
+        self.refuse(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another leader was elected"))
+        await self.drain()
+        successor = Partition(
+            self.topic,
+            self.index,
+            self.topic_id,
+            self.log,
+            leader_epoch=self.leader_epoch + 1,
+            storage=self._storage,
+        )
+        self.log.epochs.assign(successor.leader_epoch, self.log.end_offset)
+        self.log.leader_epoch = successor.leader_epoch
+        return successor
+
     def set_config(self, config: LogConfig) -> None:
         """Puts other settings in force, from the next append on that has not begun yet."""
         self.between_appends(lambda: self.log.set_config(config))

@@ -13,7 +13,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
@@ -24,6 +24,7 @@ from asyncbroker.connections import AcceptLimits, Connections
 from asyncbroker.context import Address
 from asyncbroker.dispatch import Dispatcher, Serving
 from asyncbroker.handlers import HANDLERS, Handler
+from asyncbroker.listeners import Listener
 from asyncbroker.log.errors import DirectoryRefused
 from asyncbroker.metrics import Metrics
 from asyncbroker.peer_watch import ConnectionLimits
@@ -114,18 +115,19 @@ async def _run(
     if not stop_asked.done():
         on_ready(addresses[0])
     logger.info("stopping: %s", await stop_asked)
-    return await stop_in_order(broker, server, config.stop_timeout_ms / 1000)
+    return await stop_in_order(broker, [server], config.stop_timeout_ms / 1000)
 
 
-async def stop_in_order(broker: Broker, server: Server, seconds_max: float) -> int:
-    """Stops both; returns the exit status that is due. Half of the time is for peers that take
+async def stop_in_order(broker: Broker, servers: Sequence[Server], seconds_max: float) -> int:
+    """Stops all of it; returns the exit status that is due. Half of the time is for peers that take
     their last answers slowly, the rest for the disk."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds_max
-    server.begin_stop()
+    for server in servers:
+        server.begin_stop()
     try:
         broker.end_waits()
-        await server.finish_stop(seconds_max / 2)
+        await asyncio.gather(*(server.finish_stop(seconds_max / 2) for server in servers))
         await asyncio.wait_for(broker.stop(), deadline - loop.time())
     except asyncio.TimeoutError:
         logger.error("not stopped within %.0f s: ending without", seconds_max)
@@ -139,9 +141,11 @@ def make_server(
     *,
     metrics: Metrics | None = None,
     handlers: Mapping[int, Handler] = HANDLERS,
+    listeners: Iterable[Listener] | None = None,
     observer: RequestObserver | None = None,
 ) -> Server:
-    """The server in front of a broker, with the limits of its configuration."""
+    """The server in front of a broker, with the limits and (without others) the listeners of its
+    configuration."""
     config: BrokerConfig = broker.config
     metrics = metrics or Metrics()
     dispatcher: Serving = Dispatcher(
@@ -182,7 +186,7 @@ def make_server(
     )
     return Server(
         connections,
-        config.listeners,
+        config.listeners if listeners is None else listeners,
         backlog=config.socket_listen_backlog_size,
         send_buffer_bytes=config.socket_send_buffer_bytes,
         receive_buffer_bytes=config.socket_receive_buffer_bytes,

@@ -4,10 +4,11 @@
     with BrokerThread() as broker:            # in a thread of its own, for any test
 
 `embedding.py` is the first, around `node.py`, and `thread.py` has the same methods for any thread,
-by the bridges of `loop_thread.py`. `hands.py` reads and writes
-topics and groups past the protocol; `faults.py` decides which request fails, and `watch.py`, the
-one seam between the dispatcher and the handlers, carries that out and notes each request in
-`requests.py`. `assertions.py` has the diffs, `plugin.py` pytest's fixtures.
+by the bridges of `loop_thread.py`. `hands.py` reads and writes topics and groups past the protocol,
+and `snapshot.py` the whole state. `faults.py` decides which request fails, and `watch.py`, the one
+seam between the dispatcher and the handlers, carries that out and notes each request in
+`requests.py`. `nodes.py`, `node_view.py` and `node_answers.py` are how one broker poses as several.
+`assertions.py` has the diffs, `plugin.py` pytest's fixtures.
 
 Importing this package imports none of it: pytest loads the plugin at each start, also where no
 test needs a broker.
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from asyncbroker.testing.embedding import Broker
     from asyncbroker.testing.faults import Fault, Faults
     from asyncbroker.testing.hands import Group, Member, Record
+    from asyncbroker.testing.nodes import NodeInfo
     from asyncbroker.testing.requests import Request
+    from asyncbroker.testing.snapshot import Snapshot
     from asyncbroker.testing.thread import BrokerThread
     from asyncbroker.testing.waiting import WaitTimedOut
 
@@ -36,8 +39,10 @@ __all__ = [
     "Faults",
     "Group",
     "Member",
+    "NodeInfo",
     "Record",
     "Request",
+    "Snapshot",
     "WaitTimedOut",
     "assert_committed",
     "assert_records",
@@ -51,8 +56,10 @@ _HOMES: Final = {
     "Faults": "asyncbroker.testing.faults",
     "Group": "asyncbroker.testing.hands",
     "Member": "asyncbroker.testing.hands",
+    "NodeInfo": "asyncbroker.testing.nodes",
     "Record": "asyncbroker.testing.hands",
     "Request": "asyncbroker.testing.requests",
+    "Snapshot": "asyncbroker.testing.snapshot",
     "WaitTimedOut": "asyncbroker.testing.waiting",
     "assert_committed": "asyncbroker.testing.assertions",
     "assert_records": "asyncbroker.testing.assertions",

@@ -23,8 +23,10 @@ from asyncbroker.testing.hands import (
     topic_names,
 )
 from asyncbroker.testing.node import Node
+from asyncbroker.testing.nodes import NodeInfo
 from asyncbroker.testing.profile import SettingValue, make_config, text_of
 from asyncbroker.testing.requests import Requests
+from asyncbroker.testing.snapshot import Snapshot
 from asyncbroker.testing.trace import Trace
 from asyncbroker.testing.waiting import Wanted, wait_for
 
@@ -32,11 +34,15 @@ from asyncbroker.testing.waiting import Wanted, wait_for
 class Broker:
     """A broker for tests, with a server on a port of its own.
 
-    `directory`: where its data is kept; in memory without one. `port`: 0 is any free one. Settings
-    go by Kafka's names, over those of the test profile. `trace`: True writes a line for each
-    request to standard error, a text chooses some ("api=Produce errors"), a function is called with
-    each `Exchange` in the broker's thread. Raises ConfigError, BadChoice, and at the start
+    `directory`: where its data is kept; in memory without one. `port`: 0 is any free one. `nodes`:
+    it poses as so many brokers, on as many ports (from `port` on, if that is given). Settings go
+    by Kafka's names, over those of the test profile. `trace`: True writes a line for each request
+    to standard error, a text chooses some ("api=Produce errors"), a function is called with each
+    `Exchange` in the broker's thread. Raises ConfigError, BadChoice, and at the start
     CannotListen, DirectoryRefused or OSError.
+
+        async with Broker(nodes=3, num_partitions=6) as broker:
+            await broker.move_leader("orders", 0, to=2)
     """
 
     def __init__(
@@ -46,12 +52,14 @@ class Broker:
         directory: str | os.PathLike[str] | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
+        nodes: int = 1,
         trace: Trace = False,
         **keywords: SettingValue,
     ) -> None:
-        self._node = Node(
-            make_config(settings, keywords, directory=directory, host=host, port=port), trace
+        config = make_config(
+            settings, keywords, directory=directory, host=host, port=port, nodes=nodes
         )
+        self._node = Node(config, nodes, trace=trace)
 
     async def __aenter__(self) -> Broker:
         await self.start()
@@ -72,9 +80,60 @@ class Broker:
         """Stops and starts again with the same state and port, in memory too."""
         await self._node.restart(down_seconds=down_seconds)
 
+    async def snapshot(self) -> Snapshot:
+        """A copy of the whole state: topics, records, groups, offsets, producer ids, settings.
+
+            before = await broker.snapshot()
+            ...
+            await broker.restore(before)
+
+        Clients notice nothing of it with a broker in memory; one in a directory is restarted.
+        """
+        return await self._node.snapshot()
+
+    async def restore(self, snapshot: Snapshot) -> None:
+        """Makes the state what it was at a snapshot of this broker, or of another one that is in
+        memory (or in a directory) as this one is. As at a restart, connections are closed, and
+        clients come back to the same port. Leader epochs go on from the present ones."""
+        await self._node.restore(snapshot)
+
+    @property
+    def nodes(self) -> list[NodeInfo]:
+        """The nodes that it poses as, with id, address and whether they are up."""
+        return self._node.list_nodes()
+
+    def leader_of(self, topic: str, partition: int = 0) -> int:
+        """The id of the node that leads a partition; -1 when it is down. Raises LookupError."""
+        return self._node.leader_of(topic, partition)
+
+    def coordinator_of(self, group_id: str) -> int:
+        """The id of the node that coordinates a group; -1 when it is down."""
+        return self._node.coordinator_of(group_id)
+
+    async def move_leader(self, topic: str, partition: int = 0, *, to: int | None = None) -> int:
+        """Has node `to` (or the next one that is up) elected as a partition's leader; returns its
+        id. The leader epoch grows, and the old leader refuses with NOT_LEADER_OR_FOLLOWER. Raises
+        LookupError, or ValueError for a node that is down."""
+        return await self._node.move_leader(topic, partition, to)
+
+    async def move_coordinator(self, group_id: str, *, to: int | None = None) -> int:
+        """Has node `to` (or the next one that is up) coordinate a group; returns its id. It loads
+        the group from the log; who waits at the old one gets NOT_COORDINATOR. Groups of the same
+        partition of `__consumer_offsets` move along."""
+        return await self._node.move_coordinator(group_id, to)
+
+    async def take_down(self, node_id: int, *, leaders: str = "move") -> None:
+        """Takes a node down as a crash does: its connections break, its port refuses. With
+        leaders="move" others lead what it led, with "missing" nobody does until it is back."""
+        await self._node.take_down(node_id, leaders=leaders)
+
+    async def bring_up(self, node_id: int) -> None:
+        """Brings a node back, at the same port. Leaders that have moved stay where they are."""
+        await self._node.bring_up(node_id)
+
     @property
     def bootstrap_servers(self) -> str:
-        """HOST:PORT for clients."""
+        """HOST:PORT for clients; of several nodes, with commas."""
         return self._node.bootstrap_servers
 
     @property

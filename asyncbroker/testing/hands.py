@@ -97,7 +97,7 @@ def count_records(broker: Broker, name: str) -> int:
 def read_records(broker: Broker, name: str, partition: int | None = None) -> list[Record]:
     """All records of a topic, partition by partition. Raises LookupError."""
     topic = topic_of(broker, name)
-    chosen = topic.partitions if partition is None else [_partition_of(topic, partition)]
+    chosen = topic.partitions if partition is None else [partition_of(topic, partition)]
     return [record for each in chosen for record in _read(each)]
 
 
@@ -128,7 +128,8 @@ def _read(partition: Partition) -> Iterator[Record]:
                     )
 
 
-def _partition_of(topic: Topic, index: int) -> Partition:
+def partition_of(topic: Topic, index: int) -> Partition:
+    """Raises LookupError, which says how many partitions there are."""
     if not 0 <= index < len(topic.partitions):
         count = len(topic.partitions)
         raise LookupError(f"topic {topic.name} has {count} partitions, and none with index {index}")
@@ -160,7 +161,7 @@ async def append_record(
 
     ensured = broker.topics.ensure(name, broker.config.num_partitions, {})
     topic = await ensured if isinstance(ensured, asyncio.Future) else ensured
-    target = _partition_of(topic, partition)
+    target = partition_of(topic, partition)
     record = records.Record(
         offset=0,
         timestamp=broker.clock.wall_ms() if timestamp is None else timestamp,

@@ -1,9 +1,9 @@
-"""A broker and its server on the loop that runs, which can be stopped and started again.
+"""A broker and its servers on the loop that runs: started, stopped, and moved about.
 
-What survives a stop lives here: the port, the files and metadata of a broker in memory, the faults
-and the noted requests. The port is held by a socket that is bound and never listens: between two
-starts nobody else can get it, neither as a server nor as the near end of a connection. (Where the
-system does not let two sockets share a port like that, it is only taken again as soon as possible.)
+What survives a stop lives here: the ports, the files and metadata of a broker in memory, the faults
+and the noted requests, and who leads what. There is one broker and a server for each node that it
+poses as (`nodes.py`); with one node there is nothing between the server and the broker's handlers
+but `watch.py`.
 
 A broker in memory needs no threads: there is nothing that could block.
 """
@@ -13,70 +13,102 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import encodings.idna
-import socket
-import sys
+import os
 from typing import TYPE_CHECKING, Final
 
-from asyncbroker.broker import Broker
+from asyncbroker.broker import LEADER_EPOCH, MEMORY_DIRECTORY, Broker
 from asyncbroker.clock import SystemClock
-from asyncbroker.handlers import api_versions
-from asyncbroker.log.files import MemoryFiles
-from asyncbroker.metadata_store import MemoryMetadataStore
+from asyncbroker.handlers import HANDLERS, api_versions
+from asyncbroker.log.files import MemoryFiles, RealFiles
+from asyncbroker.metadata_store import (
+    FILE_NAME,
+    MemoryMetadataStore,
+    SetValue,
+    SqliteMetadataStore,
+)
 from asyncbroker.protocol import compiler
 from asyncbroker.runner import make_server, stop_in_order
 from asyncbroker.testing.faults import Faults
+from asyncbroker.testing.hands import partition_of, topic_of
+from asyncbroker.testing.held_port import HeldPort
 from asyncbroker.testing.loop_thread import NotRunning
+from asyncbroker.testing.node_answers import node_handlers
+from asyncbroker.testing.nodes import NO_LEADER, NodeInfo, Nodes, groups_partition
 from asyncbroker.testing.requests import Requests
+from asyncbroker.testing.snapshot import Snapshot, changes_to, copy_files, write_files
 from asyncbroker.testing.trace import Trace, make_observer
 from asyncbroker.testing.watch import Watch
+from asyncbroker.topic_names import GROUP_METADATA_TOPIC
 from asyncbroker.workers import InlineWorkers, ThreadWorkers, Workers
 
 if TYPE_CHECKING:
     from asyncbroker.config import BrokerConfig
-    from asyncbroker.context import Address
+    from asyncbroker.handlers import Handler
+    from asyncbroker.partition import Partition
     from asyncbroker.server import Server
+    from asyncbroker.testing.handler_table import Table
 
 # Otherwise loaded when a name is looked up and when the first request comes: what the first answer
 # takes is paid for with this import, and not by the first test.
 _NEEDED_AT_ONCE: Final = (encodings.idna, api_versions, compiler)
 
+LOAD_SECONDS_MAX: Final = 5.0
+
 
 class Node:
-    """One broker of a test. All methods are for the thread of the loop that runs it."""
+    """The broker of a test. All methods are for the thread of the loop that runs it."""
 
-    def __init__(self, config: BrokerConfig, trace: Trace = False) -> None:
+    def __init__(self, config: BrokerConfig, nodes: int = 1, *, trace: Trace = False) -> None:
+        if nodes < 1:
+            raise ValueError(f"nodes={nodes}: there is at least one")
         self.faults = Faults()
-        self.requests = Requests()
+        self.requests = Requests(nodes=nodes)
+        self.nodes = Nodes(config.node_id, nodes)
         self._config = config
         self._watch = Watch(self.faults, self.requests)
         self._observer = make_observer(trace, self.requests.last_faults)
         self._is_in_memory = config.data_directory is None
-        self._files = MemoryFiles() if self._is_in_memory else None
+        self._files: MemoryFiles | RealFiles = MemoryFiles() if self._is_in_memory else RealFiles()
         self._metadata = MemoryMetadataStore() if self._is_in_memory else None
-        self._port_holder: socket.socket | None = None
-        self._address: Address | None = None
+        (listener,) = config.listeners
+        self._ports = {
+            node_id: HeldPort(
+                dataclasses.replace(listener, port=listener.port and listener.port + number)
+            )
+            for number, node_id in enumerate(self.nodes.ids)
+        }
         self._broker: Broker | None = None
-        self._server: Server | None = None
+        self._servers: dict[int, Server] = {}
 
     @property
     def broker(self) -> Broker:
-        """The broker behind the server. Raises NotRunning."""
+        """The broker behind the servers. Raises NotRunning."""
         if self._broker is None:
             raise NotRunning("the broker does not run")
         return self._broker
 
     @property
     def bootstrap_servers(self) -> str:
-        """HOST:PORT for clients; the same after a restart."""
-        if self._address is None:
+        """HOST:PORT of each node; the same after a restart."""
+        if not self.nodes.addresses:
             raise NotRunning("the broker has not been started: it has no port yet")
-        return str(self._address)
+        return ",".join(map(str, self.nodes.addresses.values()))
+
+    def list_nodes(self) -> list[NodeInfo]:
+        """All nodes."""
+        return [
+            NodeInfo(node_id, str(address), self.nodes.is_up(node_id))
+            for node_id, address in self.nodes.addresses.items()
+        ]
+
+    # ---- start and stop
 
     async def start(self) -> None:
         """Returns when the broker answers. Raises CannotListen, DirectoryRefused or OSError."""
         if self._broker is not None:
             raise RuntimeError("the broker runs already")
-        self._hold_port()
+        for port in self._ports.values():
+            port.hold()
         loop = asyncio.get_running_loop()
         workers: Workers = (
             InlineWorkers()
@@ -91,66 +123,209 @@ class Node:
             metadata=self._metadata,
             is_volatile=self._is_in_memory,
         )
-        server = make_server(broker, handlers=self._watch.handlers(), observer=self._observer)
+        servers = {node_id: self._make_server(broker, node_id) for node_id in self.nodes.up}
         try:
-            (address,) = server.bind()
+            for node_id, server in servers.items():
+                self._bind(node_id, server)
             await broker.start()
         except BaseException:
-            server.unbind()
+            for server in servers.values():
+                server.unbind()
             await workers.close()
-            self._release_port()
+            self._release_ports()
             raise
+        self._broker, self._servers = broker, servers
+        # Who looks at a group next is to see it.
+        await self._groups_loaded()
         self._watch.begin()
-        server.start()
-        self._address = address
-        self._set_port(address.port)
-        self._broker, self._server = broker, server
+        for server in servers.values():
+            server.start()
 
     async def stop(self, *, for_good: bool = True) -> None:
         """Ends everything in order, as SIGTERM does; what is delayed goes on at once. Harmless when
         it does not run."""
-        broker, server = self._broker, self._server
-        self._broker = self._server = None
-        if broker is not None and server is not None:
+        broker, servers = self._broker, self._servers
+        self._broker, self._servers = None, {}
+        if broker is not None:
             self._watch.let_go()
             seconds_max = self._config.stop_timeout_ms / 1000
-            status = await stop_in_order(broker, server, seconds_max)
+            status = await stop_in_order(broker, list(servers.values()), seconds_max)
             if status:
                 raise RuntimeError(f"the broker did not stop within {seconds_max:g} s")
         if for_good:
-            self._release_port()
+            self._release_ports()
 
     async def restart(self, *, down_seconds: float = 0.0) -> None:
-        """Stops and starts with the same state and port; in between nobody listens there."""
+        """Stops and starts with the same state and ports; in between nobody listens there."""
         await self.stop(for_good=False)
         if down_seconds > 0:
             await asyncio.sleep(down_seconds)
         await self.start()
 
-    def _set_port(self, port: int) -> None:
-        (listener,) = self._config.listeners
-        listener = dataclasses.replace(listener, port=port)
-        self._config = dataclasses.replace(self._config, listeners=(listener,))
+    def _make_server(self, broker: Broker, node_id: int) -> Server:
+        table: Table = HANDLERS
+        if len(self.nodes.ids) > 1:
+            table = node_handlers(table, self.nodes, node_id)
+        handlers: dict[int, Handler] = {**self._watch.handlers(table, node_id)}
+        return make_server(
+            broker,
+            handlers=handlers,
+            listeners=[self._ports[node_id].listener],
+            observer=self._observer,
+        )
 
-    def _hold_port(self) -> None:
-        (listener,) = self._config.listeners
-        if self._port_holder is not None or not sys.platform.startswith("linux"):
-            return
-        family, _, _, _, address = socket.getaddrinfo(
-            listener.host or "0.0.0.0", listener.port, type=socket.SOCK_STREAM
-        )[0]
-        holder = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            holder.bind(address)
-        except OSError:
-            # Somebody has it; opening the server's own socket will say so, with the address.
-            holder.close()
-            return
-        self._port_holder = holder
-        self._set_port(holder.getsockname()[1])
+    def _bind(self, node_id: int, server: Server) -> None:
+        (address,) = server.bind()
+        self.nodes.addresses[node_id] = address
+        self._ports[node_id].set_port(address.port)
 
-    def _release_port(self) -> None:
-        if self._port_holder is not None:
-            self._port_holder.close()
-            self._port_holder = None
+    def _release_ports(self) -> None:
+        for port in self._ports.values():
+            port.release()
+
+    # ---- nodes
+
+    async def take_down(self, node_id: int, *, leaders: str) -> None:
+        """The node's connections break and its port refuses. What it led is led by others, or
+        (leaders="missing") by nobody until it is back."""
+        self.nodes.check(node_id)
+        if leaders not in ("move", "missing"):
+            raise ValueError(f'leaders={leaders!r}: they "move", or are "missing"')
+        server = self._servers.pop(node_id, None)
+        if server is None:
+            return
+        led = self._led_by(node_id)
+        self.nodes.set_up(node_id, is_up=False)
+        server.begin_stop()
+        await server.finish_stop(0.0)
+        for partition in led:
+            other = self.nodes.other_replica(partition.index, node_id)
+            keeps = leaders == "missing" or other == NO_LEADER
+            await self._elect(partition.topic, partition.index, node_id if keeps else other)
+
+    async def bring_up(self, node_id: int) -> None:
+        """The node is back, at the same port; it leads what has no other leader."""
+        self.nodes.check(node_id)
+        if node_id in self._servers:
+            return
+        server = self._make_server(self.broker, node_id)
+        self._bind(node_id, server)
+        server.start()
+        self._servers[node_id] = server
+        self.nodes.set_up(node_id, is_up=True)
+        for partition in self._led_by(node_id):
+            await self._elect(partition.topic, partition.index, node_id)
+
+    async def move_leader(self, topic: str, index: int, to: int | None) -> int:
+        """Has a node elected (without `to` the next one that is up); returns its id. The leader
+        epoch grows."""
+        partition_of(topic_of(self.broker, topic), index)
+        if to is None:
+            leader = self.nodes.elected_for(topic, index)
+            to = self.nodes.other_replica(index, leader)
+            to = leader if to == NO_LEADER else to
+        self.nodes.check(to)
+        if not self.nodes.is_up(to):
+            raise ValueError(f"node {to} is down")
+        await self._elect(topic, index, to)
+        return to
+
+    async def move_coordinator(self, group_id: str, to: int | None) -> int:
+        """Has another node coordinate a group, with all that share its partition of
+        `__consumer_offsets`."""
+        await self._ensure_groups(group_id)
+        index = groups_partition(self.broker, group_id)
+        return await self.move_leader(GROUP_METADATA_TOPIC, index, to)
+
+    def leader_of(self, topic: str, index: int) -> int:
+        """The node that leads a partition; -1 when there is none."""
+        partition_of(topic_of(self.broker, topic), index)
+        return self.nodes.leader_of(topic, index)
+
+    def coordinator_of(self, group_id: str) -> int:
+        """The node that coordinates a group; -1 when there is none."""
+        return self.nodes.coordinator_of(self.broker, group_id)
+
+    async def _ensure_groups(self, group_id: str) -> None:
+        creation = self.broker.groups.find(group_id)
+        if creation is not None:
+            await creation
+
+    async def _groups_loaded(self) -> None:
+        """Returns when groups are loaded, or when they take so long that something is wrong."""
+        if self.broker.topics.get(GROUP_METADATA_TOPIC) is None:
+            return
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + LOAD_SECONDS_MAX
+        while self.broker.groups.is_loading() and loop.time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+    def _led_by(self, node_id: int) -> list[Partition]:
+        return [
+            partition
+            for topic in self.broker.topics
+            for partition in topic.partitions
+            if self.nodes.elected_for(topic.name, partition.index) == node_id
+        ]
+
+    async def _elect(self, topic: str, index: int, node_id: int) -> None:
+        """Makes a node the leader, with the next leader epoch."""
+        self.nodes.elect(topic, index, node_id)
+
+        async def take_over() -> Partition:
+            found = topic_of(self.broker, topic)
+            successor = await found.partitions[index].hand_over()
+            # Replaced, never changed: others may be going through it.
+            partitions = [*found.partitions]
+            partitions[index] = successor
+            found.partitions = partitions
+            return successor
+
+        if topic == GROUP_METADATA_TOPIC:
+            await self._ensure_groups("")
+            await self.broker.groups.hand_over(index, take_over)
+            await self._groups_loaded()
+        else:
+            await take_over()
+
+    # ---- the whole state
+
+    async def snapshot(self) -> Snapshot:
+        """A copy of all there is. A broker in a directory is stopped for it, one in memory not."""
+        root = self._config.data_directory or MEMORY_DIRECTORY
+        if self._metadata is not None:
+            return copy_files(self._files, root, self._metadata.open())
+        was_running = self._broker is not None
+        await self.stop(for_good=False)
+        snapshot = copy_files(self._files, root, None)
+        if was_running:
+            await self.start()
+        return snapshot
+
+    async def restore(self, snapshot: Snapshot) -> None:
+        """Makes the state what it was; a broker that runs is stopped for it and started again.
+        Leader epochs go on from the present ones, so that clients notice what is gone."""
+        if (snapshot.metadata is None) is self._is_in_memory:
+            raise ValueError("a snapshot of a broker in a directory is for such a broker alone")
+        was_running = self._broker is not None
+        epoch = 0
+        if was_running:
+            topics = self.broker.topics
+            epoch = max(topics.leader_epoch, topics.highest_logged_epoch()) + 1
+        await self.stop(for_good=False)
+        root = self._config.data_directory or MEMORY_DIRECTORY
+        later = SetValue(LEADER_EPOCH, str(epoch))
+        if snapshot.metadata is not None:
+            self._files, self._metadata = MemoryFiles(), MemoryMetadataStore()
+            write_files(snapshot, self._files, root)
+            self._metadata.apply([*changes_to(snapshot.metadata), later])
+        else:
+            write_files(snapshot, self._files, root)
+            store = SqliteMetadataStore(os.path.join(root, FILE_NAME))
+            store.open()
+            try:
+                store.apply([later])
+            finally:
+                store.close()
+        if was_running:
+            await self.start()

@@ -35,6 +35,7 @@ def make_config(
     directory: str | os.PathLike[str] | None,
     host: str,
     port: int,
+    nodes: int = 1,
 ) -> BrokerConfig:
     """The configuration of a broker that listens on one address. Raises ConfigError, which names
     each mistake."""
@@ -43,7 +44,9 @@ def make_config(
 
     given = {**(settings or {}), **by_kafkas_names(keywords)}
     texts = {name: text_of(value) for name, value in given.items()}
-    config = BrokerConfig.from_settings({**TEST_PROFILE, **texts})
+    # Otherwise one node would coordinate all groups.
+    spread = {"offsets.topic.num.partitions": str(nodes)} if nodes > 1 else {}
+    config = BrokerConfig.from_settings({**TEST_PROFILE, **spread, **texts})
     return dataclasses.replace(
         config,
         data_directory=None if directory is None else os.fspath(directory),

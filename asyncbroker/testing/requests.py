@@ -39,7 +39,8 @@ TopicPartition = tuple[str, int]
 @dataclass(slots=True)
 class Request:
     """One request. `message` is the decoded request while a fault may look at it, None later.
-    `milliseconds` is None as long as there is no answer; a partition of -1 is the whole topic."""
+    `milliseconds` is None as long as there is no answer; a partition of -1 is the whole topic;
+    `node` is the id of the node that it came to."""
 
     at: float
     api: str
@@ -47,6 +48,8 @@ class Request:
     client_id: str
     partitions: tuple[TopicPartition, ...]
     groups: tuple[str, ...]
+    node: int = 1
+    is_one_of_several: bool = False
     message: Any = None
     errors: tuple[str, ...] = ()
     milliseconds: float | None = None
@@ -82,8 +85,10 @@ class Request:
         if len(names) > PARTITIONS_SHOWN_MAX:
             more = len(names) - PARTITIONS_SHOWN_MAX
             names = [*names[:PARTITIONS_SHOWN_MAX], f"and {more} more"]
+        node = f" at {self.node}" if self.is_one_of_several else ""
+        api = f"{self.api} v{self.version}{node}"
         client = printable(self.client_id) or "(no client id)"
-        parts = [f"{self.api} v{self.version}", client, *map(printable, self.groups)]
+        parts = [api, client, *map(printable, self.groups)]
         return "  ".join([*parts, ", ".join(names)] if names else parts)
 
     def outcome(self) -> str:
@@ -105,7 +110,8 @@ class Request:
 class Requests:
     """The last requests, oldest first. May be read from any thread."""
 
-    def __init__(self, kept: int = REQUESTS_KEPT) -> None:
+    def __init__(self, kept: int = REQUESTS_KEPT, *, nodes: int = 1) -> None:
+        self._nodes = nodes
         self._ring: deque[Request] = deque(maxlen=kept)
 
     def __iter__(self) -> Iterator[Request]:
@@ -126,7 +132,9 @@ class Requests:
         """Forgets them."""
         self._ring.clear()
 
-    def begin(self, api: str, broker: Broker, context: RequestContext, message: Any) -> Request:
+    def begin(
+        self, api: str, node_id: int, broker: Broker, context: RequestContext, message: Any
+    ) -> Request:
         """Notes a request that is about to be handled."""
         request = Request(
             at=time.time(),
@@ -135,6 +143,8 @@ class Requests:
             client_id=context.client_id,
             partitions=tuple(_partitions_of(api, broker, message)),
             groups=tuple(groups_of(message)),
+            node=node_id,
+            is_one_of_several=self._nodes > 1,
             message=message,
         )
         self._ring.append(request)

@@ -19,6 +19,7 @@ from asyncbroker.testing.embedding import Broker, Topic
 from asyncbroker.testing.faults import Faults
 from asyncbroker.testing.hands import Group
 from asyncbroker.testing.loop_thread import LoopThread, awaited, called, waited
+from asyncbroker.testing.nodes import NodeInfo
 from asyncbroker.testing.profile import SettingValue
 from asyncbroker.testing.requests import Requests
 from asyncbroker.testing.trace import Trace
@@ -38,11 +39,18 @@ class BrokerThread:
         directory: str | os.PathLike[str] | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
+        nodes: int = 1,
         trace: Trace = False,
         **keywords: SettingValue,
     ) -> None:
         self._inner = Broker(
-            settings, directory=directory, host=host, port=port, trace=trace, **keywords
+            settings,
+            directory=directory,
+            host=host,
+            port=port,
+            nodes=nodes,
+            trace=trace,
+            **keywords,
         )
         self._thread = LoopThread()
 
@@ -76,6 +84,35 @@ class BrokerThread:
 
     restart = waited(Broker.restart)
     """Stops and starts again with the same state and port, in memory too."""
+
+    snapshot = waited(Broker.snapshot)
+    """A copy of the whole state."""
+
+    restore = waited(Broker.restore)
+    """Makes the state what it was at a snapshot; connections are closed, as at a restart."""
+
+    @property
+    def nodes(self) -> list[NodeInfo]:
+        """The nodes that it poses as, with id, address and whether they are up."""
+        return self._inner.nodes
+
+    leader_of = called(Broker.leader_of)
+    """The id of the node that leads a partition; -1 when it is down."""
+
+    coordinator_of = called(Broker.coordinator_of)
+    """The id of the node that coordinates a group; -1 when it is down."""
+
+    move_leader = waited(Broker.move_leader)
+    """Has another node elected as a partition's leader; returns its id."""
+
+    move_coordinator = waited(Broker.move_coordinator)
+    """Has another node coordinate a group; returns its id."""
+
+    take_down = waited(Broker.take_down)
+    """Takes a node down: its connections break, its port refuses."""
+
+    bring_up = waited(Broker.bring_up)
+    """Brings a node back, at the same port."""
 
     @property
     def bootstrap_servers(self) -> str:

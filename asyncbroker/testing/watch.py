@@ -1,7 +1,7 @@
 """Between the dispatcher and the handlers: notes each request, and carries out its faults.
 
-`Watch.handlers` is the broker's table of handlers with a function in front of each, which is given
-to the dispatcher in place of the table. A broker outside of tests has the table itself, and pays
+`Watch.handlers` is a table of handlers with a function in front of each, which is given to the
+dispatcher in place of the broker's. A broker outside of tests has the table itself, and pays
 nothing for any of this.
 
 What is dropped stays open: a request whose response is dropped waits as a request of Kafka's does
@@ -11,38 +11,21 @@ whose answer never comes, until its connection is lost or the broker stops.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
 
-from asyncbroker.handlers import HANDLERS, Handle, Handler
 from asyncbroker.protocol.errors import KafkaError, ProtocolError
 from asyncbroker.testing.faults import SESSION_ERRORS, Fault, FaultKind, Faults
+from asyncbroker.testing.handler_table import Table, wrapped
 from asyncbroker.testing.requests import Request, Requests
 
 if TYPE_CHECKING:
     from asyncbroker.broker import Broker
     from asyncbroker.context import RequestContext
+    from asyncbroker.handlers import Handle
     from asyncbroker.protocol.api import Api
-    from asyncbroker.protocol.schema import Versions
 
 FETCH = "Fetch"
-
-
-@dataclass(frozen=True, slots=True)
-class WatchedHandler:
-    """What `Handler` is to the dispatcher."""
-
-    api: Api
-    advertised: Versions
-    served: Versions
-    inner: Handler
-    watch: Watch
-
-    def load(self) -> Handle:
-        """The function in front of the handler's."""
-        api, watch, handle = self.api, self.watch, self.inner.load()
-        return lambda broker, context, message: watch.serve(api, handle, broker, context, message)
 
 
 class Watch:
@@ -54,15 +37,15 @@ class Watch:
         self._held: set[asyncio.Future[None]] = set()
         self._is_stopping = False
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """The table for the dispatcher."""
-        return {
-            key: cast(
-                Handler,
-                WatchedHandler(handler.api, handler.advertised, handler.served, handler, self),
+    def handlers(self, table: Table, node_id: int) -> Table:
+        """The table for the dispatcher of one node."""
+
+        def wrap(api: Api, handle: Handle) -> Handle:
+            return lambda broker, context, message: self.serve(
+                api, node_id, handle, broker, context, message
             )
-            for key, handler in HANDLERS.items()
-        }
+
+        return wrapped(table, wrap)
 
     def begin(self) -> None:
         """The broker starts."""
@@ -76,10 +59,16 @@ class Watch:
                 held.set_result(None)
 
     def serve(
-        self, api: Api, handle: Handle, broker: Broker, context: RequestContext, message: Any
+        self,
+        api: Api,
+        node_id: int,
+        handle: Handle,
+        broker: Broker,
+        context: RequestContext,
+        message: Any,
     ) -> Any:
         """Handles one request, as `handle` alone would if there were no faults."""
-        request = self.requests.begin(api.name, broker, context, message)
+        request = self.requests.begin(api.name, node_id, broker, context, message)
         if len(self.faults):
             faults = self.faults.of(request)
             if faults:
