@@ -8,7 +8,8 @@ by the bridges of `loop_thread.py`. `hands.py` reads and writes topics and group
 and `snapshot.py` the whole state. `faults.py` decides which request fails, and `watch.py`, the one
 seam between the dispatcher and the handlers, carries that out and notes each request in
 `requests.py`. `nodes.py`, `node_view.py` and `node_answers.py` are how one broker poses as several.
-`assertions.py` has the diffs, `plugin.py` pytest's fixtures.
+`disk.py` and `releases.py` are a bad disk and an old release, `scenarios.py` has what goes wrong by
+name, `assertions.py` the diffs, `plugin.py` pytest's fixtures.
 
 Importing this package imports none of it: pytest loads the plugin at each start, also where no
 test needs a broker.
@@ -22,11 +23,13 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from asyncbroker.protocol.errors import ErrorCode
     from asyncbroker.testing.assertions import assert_committed, assert_records
+    from asyncbroker.testing.disk import DiskFault
     from asyncbroker.testing.embedding import Broker
     from asyncbroker.testing.faults import Fault, Faults
     from asyncbroker.testing.hands import Group, Member, Record
     from asyncbroker.testing.nodes import NodeInfo
     from asyncbroker.testing.requests import Request
+    from asyncbroker.testing.scenarios import Scenarios
     from asyncbroker.testing.snapshot import Snapshot
     from asyncbroker.testing.thread import BrokerThread
     from asyncbroker.testing.waiting import WaitTimedOut
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Broker",
     "BrokerThread",
+    "DiskFault",
     "ErrorCode",
     "Fault",
     "Faults",
@@ -42,6 +46,7 @@ __all__ = [
     "NodeInfo",
     "Record",
     "Request",
+    "Scenarios",
     "Snapshot",
     "WaitTimedOut",
     "assert_committed",
@@ -51,6 +56,7 @@ __all__ = [
 _HOMES: Final = {
     "Broker": "asyncbroker.testing.embedding",
     "BrokerThread": "asyncbroker.testing.thread",
+    "DiskFault": "asyncbroker.testing.disk",
     "ErrorCode": "asyncbroker.protocol.errors",
     "Fault": "asyncbroker.testing.faults",
     "Faults": "asyncbroker.testing.faults",
@@ -59,6 +65,7 @@ _HOMES: Final = {
     "NodeInfo": "asyncbroker.testing.nodes",
     "Record": "asyncbroker.testing.hands",
     "Request": "asyncbroker.testing.requests",
+    "Scenarios": "asyncbroker.testing.scenarios",
     "Snapshot": "asyncbroker.testing.snapshot",
     "WaitTimedOut": "asyncbroker.testing.waiting",
     "assert_committed": "asyncbroker.testing.assertions",

@@ -26,6 +26,7 @@ from asyncbroker.testing.node import Node
 from asyncbroker.testing.nodes import NodeInfo
 from asyncbroker.testing.profile import SettingValue, make_config, text_of
 from asyncbroker.testing.requests import Requests
+from asyncbroker.testing.scenarios import Scenarios
 from asyncbroker.testing.snapshot import Snapshot
 from asyncbroker.testing.trace import Trace
 from asyncbroker.testing.waiting import Wanted, wait_for
@@ -35,10 +36,11 @@ class Broker:
     """A broker for tests, with a server on a port of its own.
 
     `directory`: where its data is kept; in memory without one. `port`: 0 is any free one. `nodes`:
-    it poses as so many brokers, on as many ports (from `port` on, if that is given). Settings go
-    by Kafka's names, over those of the test profile. `trace`: True writes a line for each request
-    to standard error, a text chooses some ("api=Produce errors"), a function is called with each
-    `Exchange` in the broker's thread. Raises ConfigError, BadChoice, and at the start
+    it poses as so many brokers, on as many ports (from `port` on, if that is given).
+    `kafka_version`: it serves the versions of that release of Kafka, "2.8" say. `trace`: True
+    writes a line for each request to standard error, a text chooses some ("api=Produce errors"), a
+    function is called with each `Exchange` in the broker's thread. Settings go by Kafka's names,
+    over those of the test profile. Raises ConfigError, BadChoice, and at the start
     CannotListen, DirectoryRefused or OSError.
 
         async with Broker(nodes=3, num_partitions=6) as broker:
@@ -53,13 +55,14 @@ class Broker:
         host: str = "127.0.0.1",
         port: int = 0,
         nodes: int = 1,
+        kafka_version: str | None = None,
         trace: Trace = False,
         **keywords: SettingValue,
     ) -> None:
         config = make_config(
             settings, keywords, directory=directory, host=host, port=port, nodes=nodes
         )
-        self._node = Node(config, nodes, trace=trace)
+        self._node = Node(config, nodes, kafka_version, trace=trace)
 
     async def __aenter__(self) -> Broker:
         await self.start()
@@ -140,6 +143,11 @@ class Broker:
     def faults(self) -> Faults:
         """Which requests fail."""
         return self._node.faults
+
+    @property
+    def scenarios(self) -> Scenarios:
+        """What goes wrong with Kafka, by name."""
+        return Scenarios(self._node)
 
     @property
     def requests(self) -> Requests:

@@ -28,13 +28,27 @@ class Wrapped:
     load: Callable[[], Handle]
 
 
-def wrapped(table: Table, wrap: Callable[[Api, Handle], Handle]) -> Table:
+Wrap = Callable[["Api", "Handle"], "Handle"]
+
+
+def wrapped(table: Table, wrap: Wrap) -> Table:
     """The table with `wrap` around each function, which is loaded when it is first needed."""
-    return {key: _wrap(handler, wrap) for key, handler in table.items()}
+    return {key: wrap_handler(handler, wrap) for key, handler in table.items()}
 
 
-def _wrap(handler: Handler, wrap: Callable[[Api, Handle], Handle]) -> Handler:
+def wrap_handler(
+    handler: Handler,
+    wrap: Wrap,
+    *,
+    advertised: Versions | None = None,
+    served: Versions | None = None,
+) -> Handler:
+    """One handler with `wrap` around its function, and with other versions if there are any."""
+
     def load() -> Handle:
         return wrap(handler.api, handler.load())
 
-    return cast("Handler", Wrapped(handler.api, handler.advertised, handler.served, load))
+    return cast(
+        "Handler",
+        Wrapped(handler.api, advertised or handler.advertised, served or handler.served, load),
+    )

@@ -28,12 +28,14 @@ from asyncbroker.metadata_store import (
 )
 from asyncbroker.protocol import compiler
 from asyncbroker.runner import make_server, stop_in_order
+from asyncbroker.testing.disk import watched_files
 from asyncbroker.testing.faults import Faults
 from asyncbroker.testing.hands import partition_of, topic_of
 from asyncbroker.testing.held_port import HeldPort
 from asyncbroker.testing.loop_thread import NotRunning
 from asyncbroker.testing.node_answers import node_handlers
 from asyncbroker.testing.nodes import NO_LEADER, NodeInfo, Nodes, groups_partition
+from asyncbroker.testing.releases import as_release, release_of
 from asyncbroker.testing.requests import Requests
 from asyncbroker.testing.snapshot import Snapshot, changes_to, copy_files, write_files
 from asyncbroker.testing.trace import Trace, make_observer
@@ -44,6 +46,7 @@ from asyncbroker.workers import InlineWorkers, ThreadWorkers, Workers
 if TYPE_CHECKING:
     from asyncbroker.config import BrokerConfig
     from asyncbroker.handlers import Handler
+    from asyncbroker.log.files import Files
     from asyncbroker.partition import Partition
     from asyncbroker.server import Server
     from asyncbroker.testing.handler_table import Table
@@ -58,17 +61,28 @@ LOAD_SECONDS_MAX: Final = 5.0
 class Node:
     """The broker of a test. All methods are for the thread of the loop that runs it."""
 
-    def __init__(self, config: BrokerConfig, nodes: int = 1, *, trace: Trace = False) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        nodes: int = 1,
+        kafka_version: str | None = None,
+        *,
+        trace: Trace = False,
+    ) -> None:
         if nodes < 1:
             raise ValueError(f"nodes={nodes}: there is at least one")
-        self.faults = Faults()
         self.requests = Requests(nodes=nodes)
+        self.faults = Faults(self.requests.add_note)
+        self.release = None if kafka_version is None else release_of(kafka_version)
         self.nodes = Nodes(config.node_id, nodes)
         self._config = config
         self._watch = Watch(self.faults, self.requests)
         self._observer = make_observer(trace, self.requests.last_faults)
         self._is_in_memory = config.data_directory is None
-        self._files: MemoryFiles | RealFiles = MemoryFiles() if self._is_in_memory else RealFiles()
+        disk = self.faults.disk
+        self._files: Files = (
+            MemoryFiles(disk.called) if self._is_in_memory else watched_files(RealFiles(), disk)
+        )
         self._metadata = MemoryMetadataStore() if self._is_in_memory else None
         (listener,) = config.listeners
         self._ports = {
@@ -79,6 +93,11 @@ class Node:
         }
         self._broker: Broker | None = None
         self._servers: dict[int, Server] = {}
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether there is no disk."""
+        return self._is_in_memory
 
     @property
     def broker(self) -> Broker:
@@ -164,6 +183,8 @@ class Node:
 
     def _make_server(self, broker: Broker, node_id: int) -> Server:
         table: Table = HANDLERS
+        if self.release is not None:
+            table = as_release(table, self.release)
         if len(self.nodes.ids) > 1:
             table = node_handlers(table, self.nodes, node_id)
         handlers: dict[int, Handler] = {**self._watch.handlers(table, node_id)}
@@ -316,7 +337,8 @@ class Node:
         root = self._config.data_directory or MEMORY_DIRECTORY
         later = SetValue(LEADER_EPOCH, str(epoch))
         if snapshot.metadata is not None:
-            self._files, self._metadata = MemoryFiles(), MemoryMetadataStore()
+            self._files = MemoryFiles(self.faults.disk.called)
+            self._metadata = MemoryMetadataStore()
             write_files(snapshot, self._files, root)
             self._metadata.apply([*changes_to(snapshot.metadata), later])
         else:

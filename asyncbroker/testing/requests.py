@@ -40,7 +40,8 @@ TopicPartition = tuple[str, int]
 class Request:
     """One request. `message` is the decoded request while a fault may look at it, None later.
     `milliseconds` is None as long as there is no answer; a partition of -1 is the whole topic;
-    `node` is the id of the node that it came to."""
+    `node` is the id of the node that it came to. Faults that are about no request leave a line of
+    their own, whose text is `note` and whose `api` is empty."""
 
     at: float
     api: str
@@ -50,6 +51,7 @@ class Request:
     groups: tuple[str, ...]
     node: int = 1
     is_one_of_several: bool = False
+    note: str = ""
     message: Any = None
     errors: tuple[str, ...] = ()
     milliseconds: float | None = None
@@ -78,6 +80,8 @@ class Request:
 
     def subject(self) -> str:
         """API, client, and what it is about."""
+        if self.note:
+            return f"[{self.note}]"
         names = [
             printable(topic) + (f"-{index}" if index >= 0 else "")
             for topic, index in self.partitions
@@ -95,7 +99,7 @@ class Request:
         """What came of it, without the time."""
         parts = [", ".join(self.errors)] if self.errors else []
         parts += [f"[fault: {fault}]" for fault in self.faults]
-        if self.milliseconds is None:
+        if self.milliseconds is None and not self.note:
             parts.append("not answered")
         return " ".join(parts)
 
@@ -112,6 +116,7 @@ class Requests:
 
     def __init__(self, kept: int = REQUESTS_KEPT, *, nodes: int = 1) -> None:
         self._nodes = nodes
+        self._last: Request | None = None
         self._ring: deque[Request] = deque(maxlen=kept)
 
     def __iter__(self) -> Iterator[Request]:
@@ -148,12 +153,27 @@ class Requests:
             message=message,
         )
         self._ring.append(request)
+        self._last = request
         return request
 
     def last_faults(self) -> list[str]:
         """The faults of the request that was begun last, which are written to the list that this
         returns."""
-        return self._ring[-1].faults
+        return self._last.faults if self._last is not None else []
+
+    def add_note(self, text: str) -> None:
+        """Notes something that happened to no request in particular; from any thread."""
+        self._ring.append(
+            Request(
+                at=time.time(),
+                api="",
+                version=-1,
+                client_id="",
+                partitions=(),
+                groups=(),
+                note=text,
+            )
+        )
 
     def describe(self, *, since: float = 0.0, lines_max: int = 40) -> str:
         """The last of them as text, a line each; equal ones that follow each other share one."""

@@ -22,6 +22,7 @@ from asyncbroker.testing.loop_thread import LoopThread, awaited, called, waited
 from asyncbroker.testing.nodes import NodeInfo
 from asyncbroker.testing.profile import SettingValue
 from asyncbroker.testing.requests import Requests
+from asyncbroker.testing.scenarios import Scenarios
 from asyncbroker.testing.trace import Trace
 
 # Loaded here for the sake of the first test; `new_event_loop` does without where it is missing.
@@ -40,6 +41,7 @@ class BrokerThread:
         host: str = "127.0.0.1",
         port: int = 0,
         nodes: int = 1,
+        kafka_version: str | None = None,
         trace: Trace = False,
         **keywords: SettingValue,
     ) -> None:
@@ -49,6 +51,7 @@ class BrokerThread:
             host=host,
             port=port,
             nodes=nodes,
+            kafka_version=kafka_version,
             trace=trace,
             **keywords,
         )
@@ -125,6 +128,11 @@ class BrokerThread:
         return self._inner.faults
 
     @property
+    def scenarios(self) -> ThreadScenarios:
+        """What goes wrong with Kafka, by name."""
+        return ThreadScenarios(self._inner.scenarios, self._thread)
+
+    @property
     def requests(self) -> Requests:
         """The last requests."""
         return self._inner.requests
@@ -176,3 +184,35 @@ class ThreadTopic:
         """Creates it, with settings by a topic's names. Raises KafkaError."""
         self._thread.wait(self._inner.create(partitions, settings))
         return self
+
+
+class ThreadScenarios:
+    """The scenarios of a broker in a thread."""
+
+    def __init__(self, inner: Scenarios, thread: LoopThread) -> None:
+        self._inner = inner
+        self._thread = thread
+
+    full_disk = called(Scenarios.full_disk)
+    """Every write to the disk fails, until `remove()`."""
+
+    slow_disk = called(Scenarios.slow_disk)
+    """Every sync takes so much longer, until `remove()`."""
+
+    leader_moves = waited(Scenarios.leader_moves)
+    """A partition has a new leader; returns its node's id."""
+
+    coordinator_moves = waited(Scenarios.coordinator_moves)
+    """A group has a new coordinator; returns its node's id."""
+
+    rebalance_storm = called(Scenarios.rebalance_storm)
+    """No sooner is the group stable than it rebalances again, for so many generations."""
+
+    zombie_member = waited(Scenarios.zombie_member)
+    """A member is thrown out and does not know; returns the member that it was."""
+
+    broker_restart = waited(Scenarios.broker_restart)
+    """The broker stops, stays away, and comes back with the same state and port."""
+
+    old_broker = waited(Scenarios.old_broker)
+    """The broker comes back as one of an older release of Kafka."""

@@ -15,7 +15,16 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from asyncbroker.protocol.errors import KafkaError, ProtocolError
-from asyncbroker.testing.faults import SESSION_ERRORS, Fault, FaultKind, Faults
+from asyncbroker.testing.corruption import corrupt_request, corrupt_response, with_records
+from asyncbroker.testing.faults import (
+    FETCH,
+    PRODUCE,
+    SESSION_ERRORS,
+    TIMES,
+    Fault,
+    FaultKind,
+    Faults,
+)
 from asyncbroker.testing.handler_table import Table, wrapped
 from asyncbroker.testing.requests import Request, Requests
 
@@ -25,8 +34,6 @@ if TYPE_CHECKING:
     from asyncbroker.handlers import Handle
     from asyncbroker.protocol.api import Api
 
-FETCH = "Fetch"
-
 
 class Watch:
     """The watcher of one broker, over all its restarts."""
@@ -35,6 +42,8 @@ class Watch:
         self.faults = faults
         self.requests = requests
         self._held: set[asyncio.Future[None]] = set()
+        # When the next request of a connection, by node and number, may be looked at.
+        self._muted: dict[tuple[int, int], float] = {}
         self._is_stopping = False
 
     def handlers(self, table: Table, node_id: int) -> Table:
@@ -50,6 +59,7 @@ class Watch:
     def begin(self) -> None:
         """The broker starts."""
         self._is_stopping = False
+        self._muted.clear()
 
     def let_go(self) -> None:
         """The broker stops: nothing is held up any longer."""
@@ -69,11 +79,13 @@ class Watch:
     ) -> Any:
         """Handles one request, as `handle` alone would if there were no faults."""
         request = self.requests.begin(api.name, node_id, broker, context, message)
-        if len(self.faults):
+        faults: tuple[Fault, ...] = ()
+        if self.faults.has_rules:
             faults = self.faults.of(request)
-            if faults:
-                request.faults += map(str, faults)
-                return self._serve_with(faults, request, handle, broker, context)
+            request.faults += [str(fault) for fault in faults if not fault.is_done_later(request)]
+        muted_until = self._muted.pop((node_id, context.connection_id), 0.0) if self._muted else 0.0
+        if faults or muted_until:
+            return self._serve_with(faults, muted_until, request, handle, broker, context)
         try:
             response = handle(broker, context, message)
         except Exception as error:
@@ -96,18 +108,23 @@ class Watch:
     async def _serve_with(
         self,
         faults: tuple[Fault, ...],
+        muted_until: float,
         request: Request,
         handle: Handle,
         broker: Broker,
         context: RequestContext,
     ) -> Any:
         message = request.message
-        fault = next((fault for fault in faults if fault.kind is not FaultKind.DELAY), None)
+        fault = next((fault for fault in faults if fault.kind not in TIMES), None)
         kind = None if fault is None else fault.kind
+        connection = request.node, context.connection_id
         try:
-            await self._hold(broker, sum(fault.delay_ms for fault in faults) / 1000)
+            await self._hold(broker, muted_until - broker.clock.monotonic())
+            await self._hold(broker, _milliseconds(faults, FaultKind.DELAY) / 1000)
             if kind is FaultKind.DROP_CONNECTION_BEFORE:
                 raise ProtocolError(f"{kind.value}, by a fault that the test has set")
+            if fault is not None and kind is FaultKind.CORRUPT and request.api == PRODUCE:
+                corrupt_request(message, fault.byte)
             if fault is not None and kind is FaultKind.ERROR:
                 response = _error_response(fault, request, broker)
             else:
@@ -119,6 +136,15 @@ class Watch:
             if kind is FaultKind.DROP_RESPONSE:
                 await self._hold_until_lost(context)
                 response = None
+            if fault is not None and fault.is_done_later(request):
+                records = with_records(response)
+                if records and fault.fires():
+                    request.faults.append(str(fault))
+                    corrupt_response(records, fault.byte)
+            throttle_ms = _milliseconds(faults, FaultKind.THROTTLE)
+            if throttle_ms and hasattr(response, "throttle_time_ms"):
+                response.throttle_time_ms = max(response.throttle_time_ms, int(throttle_ms))
+                self._muted[connection] = broker.clock.monotonic() + throttle_ms / 1000
         except BaseException as error:
             request.failed(error)
             if isinstance(error, ProtocolError) and fault is not None:
@@ -154,6 +180,10 @@ class Watch:
         held: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._held.add(held)
         return held
+
+
+def _milliseconds(faults: tuple[Fault, ...], kind: FaultKind) -> float:
+    return sum(fault.milliseconds for fault in faults if fault.kind is kind)
 
 
 def _let_go(held: asyncio.Future[None]) -> None:
