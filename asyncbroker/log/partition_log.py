@@ -627,7 +627,9 @@ class PartitionLog:
             return
         with self._durability.lock:
             # From here on only a snapshot knows the producers of what goes.
-            self._snapshots.write((segment.base_offset for segment in self._segments), sync=True)
+            bases = [segment.base_offset for segment in self._segments]
+            self._snapshots.write(bases, sync=True)
+            self._snapshots.secure(bases[0])
             # Not while a compacted one gets its final names.
             for segment in segments:
                 remove_segment(self._files, segment)

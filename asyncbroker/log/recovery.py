@@ -95,7 +95,9 @@ class Recovery:
                 logger.warning("%s, although the stop was clean: reading the log", damage)
         is_durable = was_closed_clean = found is not None
         if found is None:
-            found = self._recover(segments, snapshots, sizes, is_checked=not is_damage_known)
+            found = self._recover(
+                segments, snapshots, sizes, log_start_offset, is_checked=not is_damage_known
+            )
         end_offset, producers, epochs = found
         if end_offset < self.recovery_point:
             raise CorruptLog(
@@ -184,15 +186,16 @@ class Recovery:
         segments: list[Segment],
         snapshots: SnapshotFiles,
         sizes: dict[str, int],
+        log_start_offset: int,
         *,
         is_checked: bool,
     ) -> tuple[int, ProducerState, LeaderEpochs | None]:
         """Reads from the recovery point on, or from the last good snapshot before it; everything,
         if `is_checked`."""
-        # Of the snapshots beyond the recovery point only that at the log's beginning is no claim
-        # about what may be torn; what it tells of is deleted.
+        # Of the snapshots beyond the recovery point only those up to the log's beginning are no
+        # claim about what may be torn; what they tell of is deleted.
         beginning = segments[0].base_offset if segments else 0
-        promised = max(self.recovery_point, beginning)
+        promised = max(self.recovery_point, beginning, log_start_offset)
         start = 0 if is_checked else self.recovery_point
         while True:
             epochs = self._read_epochs(sizes)
@@ -203,9 +206,11 @@ class Recovery:
                 segments,
                 self.damaged,
                 self.recovery_point,
+                log_start_offset,
                 self.config.max_message_bytes,
                 self.now_ms,
                 self._new_segment,
+                snapshots,
                 is_checked,
             )
             try:
@@ -272,14 +277,20 @@ def check_topic_id(files: Files, directory: str, topic_id: bytes) -> None:
             found = decode_partition_metadata(files.read_whole(path))
         except CorruptCheckpoint as damage:
             # It is not synced when it is made: a crash can leave it empty.
-            logger.warning("%s: %s; writing it anew", path, damage)
+            problem = str(damage)
         else:
             if found == topic_id:
                 return
             if not is_damaged_id(found, topic_id):
                 raise CorruptLog(path, "this is the directory of another topic of the same name")
-            logger.error("%s: the topic id is damaged; writing it anew", path)
-    files.write_whole(path, encode_partition_metadata(topic_id))
+            problem = "the topic id is damaged"
+        logger.warning("%s: %s; writing it anew", path, problem)
+        try:
+            files.write_whole(path, encode_partition_metadata(topic_id))
+        except OSError as error:
+            logger.error("%s: %s; it stays as it is", path, error)
+    else:
+        files.write_whole(path, encode_partition_metadata(topic_id))
 
 
 def finish_leftovers(files: Files, directory: str) -> dict[str, int]:

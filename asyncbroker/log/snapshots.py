@@ -2,12 +2,14 @@
 
 What stands in them is in `producers.py`. Most need no fsync, since each tells by its checksum
 whether it is whole, and an older one with more of the log to replay does as well: until that part
-of the log is deleted. That of a clean stop does: nobody looks for an older one after it.
+of the log is deleted, see `secure`. That of a clean stop does: nobody looks for an older one after
+it.
 """
 
 from __future__ import annotations
 
 import logging
+from bisect import insort
 from collections.abc import Iterable
 from typing import Final
 
@@ -105,11 +107,38 @@ class SnapshotFiles:
             if snapshot.producer_count:
                 write(path + SIDECAR_SUFFIX, snapshot.sidecar)
             write(path + SNAPSHOT_SUFFIX, snapshot.kafka)
-            self._offsets.append(snapshot.offset)
+            insort(self._offsets, snapshot.offset)
         del self._waiting[:count]
         bases = set(base_offsets)
         others = [offset for offset in self._offsets if offset not in bases]
         self._remove(others[:-_KEPT])
+
+    def rewrite(self, producers: ProducerState) -> None:
+        """Writes a snapshot at once, also in place of one that a crash may have damaged; later, if
+        the disk is full."""
+        if producers.end_offset in self._offsets:
+            self._offsets.remove(producers.end_offset)
+        self.add(producers)
+        try:
+            self.write(self._offsets)
+        except OSError as error:
+            logger.warning("%s: a snapshot has to wait: %s", self._directory, error)
+
+    def secure(self, beginning: int) -> None:
+        """Makes durable the snapshot that knows the producers of all before `beginning`, where
+        the log is about to begin: recovery could not replay that any more."""
+        offset = next((offset for offset in self._offsets if offset >= beginning), None)
+        if offset is None:
+            return
+        for suffix in (SIDECAR_SUFFIX, SNAPSHOT_SUFFIX):
+            path = self._path(offset) + suffix
+            if self._files.exists(path):
+                file = self._files.open(path)
+                try:
+                    file.datasync()
+                finally:
+                    file.close()
+        self._files.sync_directory(self._directory)
 
     def drop_after(self, end_offset: int) -> None:
         """Removes those of a log that was longer."""

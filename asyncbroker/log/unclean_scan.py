@@ -31,6 +31,7 @@ from asyncbroker.log.index import OFFSET_INDEX, TIME_INDEX
 from asyncbroker.log.leader_epochs import LeaderEpochs
 from asyncbroker.log.producers import ProducerState
 from asyncbroker.log.segment import LOG_SUFFIX, Segment
+from asyncbroker.log.snapshots import SnapshotFiles
 from asyncbroker.protocol.batches import BatchHeader, verify_crc
 from asyncbroker.protocol.compression import CorruptBatch
 
@@ -56,10 +57,14 @@ class UncleanScan:
     damaged: DamagedRanges
     # Up to which offset the log was promised.
     recovery_point: int
+    # Where it begins: what is missing before that was deleted.
+    log_start_offset: int
     batch_bytes_max: int
     now_ms: int
     # Makes an empty segment that begins at an offset.
     new_segment: Callable[[int], Segment]
+    # Get one for where each segment begins, which is needed once what is before is deleted.
+    snapshots: SnapshotFiles
     is_checked: bool
 
     def run(self, start: int, epochs: LeaderEpochs, producers: ProducerState) -> int:
@@ -78,7 +83,7 @@ class UncleanScan:
                 damage = CorruptLog(segment.log_path, f"the log is at {next_offset} already", 0)
                 self._cut(at - 1, segments[at - 1].size, next_offset, damage)
                 break
-            if segment.base_offset > next_offset:
+            if segment.base_offset > max(next_offset, self.log_start_offset):
                 if next_offset >= self.recovery_point:
                     damage = CorruptLog(segment.log_path, f"the log ends at {next_offset}", 0)
                     self._cut(at - 1, segments[at - 1].size, next_offset, damage)
@@ -90,7 +95,10 @@ class UncleanScan:
                     next_offset,
                     segment.base_offset - 1,
                 )
-                next_offset = segment.base_offset
+            next_offset = segment.base_offset
+            if at > first and producers.end_offset <= segment.base_offset:
+                producers.end_offset = segment.base_offset
+                self.snapshots.rewrite(producers)
             good_size = durable_size = segment.rewind(max(start, segment.base_offset))
             try:
                 for found in self._batches(at, good_size):

@@ -129,6 +129,7 @@ class Machine:
 
     async def start(self) -> Client:
         """A started broker, and somebody to talk to it."""
+        self.oracle.starts += 1
         broker = Broker(
             self.config,
             self.clock,
@@ -136,7 +137,7 @@ class Machine:
             files=self.files,
             metadata=self.store,
             is_volatile=False,
-            random_bytes=Random(self.oracle.batches_sent).randbytes,
+            random_bytes=Random(self.oracle.starts).randbytes,
         )
         await broker.start()
         return Client(UnderTest(broker, self.clock, self.files), self.oracle, self.files)

@@ -255,6 +255,7 @@ class Oracle:
     # Of topics that are gone for good.
     dead_ids: set[bytes] = field(default_factory=set)
     batches_sent: int = 0
+    starts: int = 0
 
     def copied(self) -> Oracle:
         return Oracle(
@@ -262,6 +263,7 @@ class Oracle:
             {group: list(offsets) for group, offsets in self.commits.items()},
             set(self.dead_ids),
             self.batches_sent,
+            self.starts,
         )
 
     def new_batch(self, count: int, size: int, sequence: int, key: bytes) -> SentBatch:

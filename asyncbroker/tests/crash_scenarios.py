@@ -100,6 +100,11 @@ async def delete_records(client: Client) -> None:
     await client.delete_records(TOPIC, 17)  # all that there is
     await client.wait(ROLL_SECONDS)
     await client.produce(TOPIC)
+    await client.create("new", settings=SETTINGS)
+    for _ in range(4):
+        await client.produce_once("new", count=2)
+        await client.wait(ROLL_SECONDS)
+    await client.delete_records("new", 5)  # no checkpoint knows of it
 
 
 async def topics(client: Client) -> None:

@@ -1,0 +1,101 @@
+"""What a log knows of its producers outlives the segments that told it, and every crash after."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from asyncbroker.log.partition_log import PartitionLog
+from asyncbroker.log.tests.crash_disk import sampled, synced_only
+from asyncbroker.log.tests.crash_files import CrashFiles
+from asyncbroker.log.tests.log_harness import (
+    DIRECTORY,
+    append,
+    append_each,
+    from_producer,
+    open_log,
+    with_config,
+)
+
+CONFIG = with_config(segment_bytes=300)
+BATCHES = 5
+
+
+def written(files: CrashFiles) -> PartitionLog:
+    """A log of several segments, whose producer is in the first two only."""
+    log = open_log(files, config=CONFIG)
+    for sequence in range(BATCHES):
+        append(log, from_producer(sequence))
+    append_each(log, 9)
+    log.flush()
+    files.sync_directory("data")
+    files.sync_directory("")
+    return log
+
+
+def without_beginning(log: PartitionLog) -> PartitionLog:
+    """All but the newest segment is deleted."""
+    log.delete_segments(log.advance_log_start(log.active_base_offset))
+    return log
+
+
+def check(files: CrashFiles, log: PartitionLog) -> None:
+    """The next start after a crash knows the producer."""
+    start = log.log_start_offset
+    log = open_log(files, config=CONFIG, is_clean=False, log_start_offset=start)
+    assert log.log_start_offset == start > BATCHES
+    for sequence in range(BATCHES):
+        repeated = append(log, from_producer(sequence))
+        assert (repeated.base_offset, repeated.is_duplicate) == (sequence, True)
+
+
+def recovered(files: CrashFiles) -> tuple[CrashFiles, PartitionLog]:
+    """A log that was opened after a loss of power, and has no snapshots of before."""
+    written(files)
+    files = files.crashed(synced_only)
+    assert not [name for name in files.contents() if name.endswith(".snapshot")]
+    return files, open_log(files, config=CONFIG, is_clean=False)
+
+
+def checkpointed(files: CrashFiles) -> tuple[CrashFiles, PartitionLog]:
+    """A log whose snapshots were written without a sync."""
+    log = written(files)
+    log.checkpoint()
+    return files, log
+
+
+@pytest.mark.parametrize("made", [recovered, checkpointed])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_producer_is_known_after_its_segments_are_deleted(
+    made: Callable[[CrashFiles], tuple[CrashFiles, PartitionLog]], seed: int
+) -> None:
+    files, log = made(CrashFiles(sector_bytes=64))
+    log = without_beginning(log)
+    check(files.crashed(sampled(Random(seed)) if seed else synced_only), log)
+
+
+def test_a_full_disk_keeps_no_log_from_being_opened() -> None:
+    def fail(operation: str, path: str) -> None:
+        if operation in ("create", "pwrite"):
+            raise OSError(errno.ENOSPC, "full")
+
+    files = CrashFiles(sector_bytes=64)
+    written(files)
+    files = files.crashed(synced_only)
+    files.on_call = fail
+    log = open_log(files, config=CONFIG, is_clean=False)
+    files.on_call = None
+    assert log.end_offset == BATCHES + 9
+    check(files, without_beginning(log))
+
+
+def test_a_snapshot_that_a_crash_has_torn_is_written_again() -> None:
+    files, log = checkpointed(CrashFiles(sector_bytes=64))
+    snapshot = f"{DIRECTORY}/{log.active_base_offset:020d}.snapshot"
+    files = files.killed()
+    files.open(snapshot).truncate(3)
+    log = without_beginning(open_log(files, config=CONFIG, is_clean=False))
+    check(files.crashed(synced_only), log)
