@@ -30,6 +30,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "test-broker": Command("run_with_broker", "Run a command against a fresh broker."),
     "trace": Command("trace", "Show what clients and any broker say to each other."),
     "log": Command("log", "Look into, check and repair the files of a stopped broker."),
+    "replay": Command("replay", "Send a recording to another broker, or make a test of it."),
     "demo": Command("demo", "See a broker, its clients and a rebalance at work."),
 }
 
