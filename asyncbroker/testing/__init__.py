@@ -9,7 +9,7 @@ and `snapshot.py` the whole state. `faults.py` decides which request fails, and 
 seam between the dispatcher and the handlers, carries that out and notes each request in
 `requests.py`. `nodes.py`, `node_view.py` and `node_answers.py` are how one broker poses as several.
 `disk.py` and `releases.py` are a bad disk and an old release, `scenarios.py` has what goes wrong by
-name, `assertions.py` the diffs, `plugin.py` pytest's fixtures.
+name, `assertions.py` the diffs, `plugin.py` pytest's fixtures and `cases.py` unittest's cases.
 
 Importing this package imports none of it: pytest loads the plugin at each start, also where no
 test needs a broker.
@@ -22,7 +22,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from asyncbroker.protocol.errors import ErrorCode
-    from asyncbroker.testing.assertions import assert_committed, assert_records
+    from asyncbroker.testing.assertions import (
+        assert_committed,
+        assert_rebalanced,
+        assert_records,
+    )
+    from asyncbroker.testing.cases import (
+        KafkaBrokerAsyncTestCase,
+        KafkaBrokerMixin,
+        KafkaBrokerTestCase,
+    )
     from asyncbroker.testing.disk import DiskFault
     from asyncbroker.testing.embedding import Broker
     from asyncbroker.testing.faults import Fault, Faults
@@ -42,6 +51,9 @@ __all__ = [
     "Fault",
     "Faults",
     "Group",
+    "KafkaBrokerAsyncTestCase",
+    "KafkaBrokerMixin",
+    "KafkaBrokerTestCase",
     "Member",
     "NodeInfo",
     "Record",
@@ -50,6 +62,7 @@ __all__ = [
     "Snapshot",
     "WaitTimedOut",
     "assert_committed",
+    "assert_rebalanced",
     "assert_records",
 ]
 
@@ -61,6 +74,9 @@ _HOMES: Final = {
     "Fault": "asyncbroker.testing.faults",
     "Faults": "asyncbroker.testing.faults",
     "Group": "asyncbroker.testing.hands",
+    "KafkaBrokerAsyncTestCase": "asyncbroker.testing.cases",
+    "KafkaBrokerMixin": "asyncbroker.testing.cases",
+    "KafkaBrokerTestCase": "asyncbroker.testing.cases",
     "Member": "asyncbroker.testing.hands",
     "NodeInfo": "asyncbroker.testing.nodes",
     "Record": "asyncbroker.testing.hands",
@@ -69,6 +85,7 @@ _HOMES: Final = {
     "Snapshot": "asyncbroker.testing.snapshot",
     "WaitTimedOut": "asyncbroker.testing.waiting",
     "assert_committed": "asyncbroker.testing.assertions",
+    "assert_rebalanced": "asyncbroker.testing.assertions",
     "assert_records": "asyncbroker.testing.assertions",
 }
 

@@ -82,6 +82,59 @@ def assert_committed(group: Group, expected: Mapping[tuple[str, int], int]) -> N
     )
 
 
+def assert_rebalanced(
+    before: Group,
+    after: Group,
+    *,
+    members: int | None = None,
+    generations: int | None = None,
+) -> None:
+    """Holds that a group is stable again in a later generation, and that every partition which had
+    an owner before has exactly one now. `members`: it has so many; `generations`: there were
+    exactly so many rebalances.
+
+        before = broker.group("g")
+        ...  # another consumer comes
+        broker.wait_for(group="g", members=2, state="Stable")
+        assert_rebalanced(before, broker.group("g"), members=2)
+
+    Raises AssertionError, which says what is wrong and shows who had and has what.
+    """
+    __tracebackhide__ = True
+    wrong = []
+    if after.state != "Stable":
+        wrong.append(f"it is {after.state}, not Stable")
+    passed = after.generation - before.generation
+    if passed < 1:
+        wrong.append(f"it is still in generation {after.generation}")
+    elif generations is not None and passed != generations:
+        wrong.append(f"there were {passed} rebalances, not {generations}")
+    if members is not None and len(after.members) != members:
+        wrong.append(f"it has {len(after.members)} members, not {members}")
+    owners = Counter(each for member in after.members for each in member.partitions)
+    wrong += [
+        f"{topic}-{index} has {count} owners"
+        for (topic, index), count in sorted(owners.items())
+        if count > 1
+    ]
+    wanted = {each for member in before.members for each in member.partitions}
+    wrong += [f"{topic}-{index} has no owner" for topic, index in sorted(wanted - set(owners))]
+    if wrong:
+        raise AssertionError(
+            f"group {after.group_id} has not rebalanced: {'; '.join(wrong)}\n"
+            f"{_diff(_owners(before), _owners(after))}"
+        )
+
+
+def _owners(group: Group) -> list[str]:
+    """A line for the group, and one for each member."""
+    lines = [f"generation {group.generation}, {group.state}"]
+    for member in sorted(group.members, key=lambda member: member.client_id):
+        names = ", ".join(f"{topic}-{index}" for topic, index in member.partitions) or "nothing"
+        lines.append(f"{member.client_id} ({member.member_id}): {names}")
+    return lines
+
+
 def _fields_of(expected: Expected) -> dict[str, Any]:
     """The fields that an expectation is about."""
     if isinstance(expected, Record):

@@ -1,8 +1,9 @@
 """The pytest plugin: brokers as fixtures, settings by marker, requests in the report of a failure.
 
 Fixtures: `kafka_broker` (one for the test), `kafka_broker_session` (one for all tests of this
-process; under xdist each worker has its own), `kafka_topic` (a new topic's name, in the session's
-broker if the test uses that one). Brokers run in threads, so tests may be of any kind.
+process; under xdist each worker has its own), `kafka_prefix` (a beginning for the test's own
+names), `kafka_topic` (a new topic's name, in the session's broker if the test uses that one).
+Brokers run in threads, so tests may be of any kind.
 
 Settings: lines of `kafka_settings` in pytest's configuration, for all brokers; over them
 `@pytest.mark.kafka(num_partitions=3)` or `@pytest.mark.kafka({"num.partitions": 3})`, the nearest
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 FIXTURES: Final = ("kafka_broker", "kafka_broker_session")
 SETTINGS_INI: Final = "kafka_settings"
 TRACE_OPTION: Final = "--kafka-trace"
-SECTION: Final = "requests of the Kafka broker"
+MARKER: Final = "kafka"
+
+# What the marker takes besides settings.
+OPTIONS: Final = ("nodes", "kafka_version")
 
 _STARTED: Final = pytest.StashKey[float]()
 
@@ -55,8 +59,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """The marker."""
     config.addinivalue_line(
         "markers",
-        "kafka(settings={}, **settings): settings of this test's kafka_broker by Kafka's names, "
-        "as a dict or as keywords with underscores for dots",
+        "kafka(settings={}, nodes=1, kafka_version=None, directory=False, **settings): what this "
+        "test's kafka_broker is like; settings by Kafka's names, as a dict or as keywords with "
+        "underscores for dots",
     )
 
 
@@ -66,16 +71,24 @@ def kafka_broker(request: pytest.FixtureRequest) -> Iterator[BrokerThread]:
     from asyncbroker.testing.thread import BrokerThread
 
     settings = _settings_of_ini(request.config)
-    for marker in reversed(list(request.node.iter_markers("kafka"))):
-        settings.update(_settings_of_marker(marker))
-    with BrokerThread(settings, trace=_trace_of(request.config)) as broker:
+    options: dict[str, Any] = {}
+    for marker in reversed(list(request.node.iter_markers(MARKER))):
+        keywords = dict(marker.kwargs)
+        options.update({name: keywords.pop(name) for name in OPTIONS if name in keywords})
+        if "directory" in keywords:
+            is_on_disk = keywords.pop("directory")
+            options["directory"] = request.getfixturevalue("tmp_path") / "kafka"
+            if not is_on_disk:
+                del options["directory"]
+        settings.update(_settings_of_marker(marker, keywords))
+    with BrokerThread(settings, trace=_trace_of(request.config), **options) as broker:
         yield broker
 
 
 @pytest.fixture(scope="session")
 def kafka_broker_session(pytestconfig: pytest.Config) -> Iterator[BrokerThread]:
-    """A Kafka broker that all tests share; use kafka_topic for names of your own. Faults that a
-    test sets are gone after it."""
+    """A Kafka broker that all tests share; use kafka_topic, or kafka_prefix for names of your own.
+    Faults that a test sets are gone after it."""
     from asyncbroker.testing.thread import BrokerThread
 
     settings = _settings_of_ini(pytestconfig)
@@ -84,15 +97,33 @@ def kafka_broker_session(pytestconfig: pytest.Config) -> Iterator[BrokerThread]:
 
 
 @pytest.fixture
-def kafka_topic(request: pytest.FixtureRequest) -> str:
-    """The name of a topic that was made for this test."""
-    is_shared = "kafka_broker_session" in request.fixturenames
-    name = FIXTURES[1] if is_shared and FIXTURES[0] not in request.fixturenames else FIXTURES[0]
-    broker: BrokerThread = request.getfixturevalue(name)
+def kafka_prefix(request: pytest.FixtureRequest) -> str:
+    """A beginning for names of this test's own: of topics and groups in a broker that is shared."""
     words = re.sub(r"[^A-Za-z0-9_-]+", "-", request.node.name).strip("-")[:100]
-    topic = f"{words}-{uuid.uuid4().hex[:8]}"
+    return f"{words}-{uuid.uuid4().hex[:8]}-"
+
+
+@pytest.fixture
+def kafka_topic(request: pytest.FixtureRequest, kafka_prefix: str) -> str:
+    """The name of a topic that was made for this test, which begins with its prefix."""
+    is_shared = FIXTURES[1] in request.fixturenames and FIXTURES[0] not in request.fixturenames
+    broker: BrokerThread = request.getfixturevalue(FIXTURES[1] if is_shared else FIXTURES[0])
+    topic = f"{kafka_prefix}topic"
     broker.topic(topic).create()
     return topic
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A marker that could have no effect is a mistake. One of a module or a class is not: it goes
+    for those tests in it that have a broker of their own."""
+    for item in items:
+        names = getattr(item, "fixturenames", ())
+        is_marked = any(marker.name == MARKER for marker in item.own_markers)
+        if is_marked and FIXTURES[1] in names and FIXTURES[0] not in names:
+            raise pytest.UsageError(
+                f"{item.nodeid}: @pytest.mark.{MARKER} is about {FIXTURES[0]}, a broker of the "
+                f"test's own; {FIXTURES[1]} is shared and has the settings of {SETTINGS_INI}"
+            )
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -110,27 +141,17 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         return
     if not report.failed:
         return
-    for name in FIXTURES:
-        if name in used:
-            report.sections.append((SECTION, _describe(used[name], item.stash[_STARTED])))
+    seen = getattr(getattr(item, "instance", None), "kafka_seen", "")
+    brokers = [used[name] for name in FIXTURES if name in used]
+    if not brokers and not seen:
+        return
+    from asyncbroker.testing.report import SECTION, describe_broker
 
-
-def _describe(broker: BrokerThread, since: float) -> str:
-    """The requests since the start of the test, and the groups that they were about."""
-    from concurrent.futures import TimeoutError as CallTimedOut
-
-    from asyncbroker.protocol.errors import KafkaError
-    from asyncbroker.testing.loop_thread import NotRunning
-
-    text = broker.requests.describe(since=since) or "(there were none)"
-    concerned = {
-        group for request in broker.requests if request.at >= since for group in request.groups
-    }
-    try:
-        groups = [group for group in broker.groups if group.group_id in concerned]
-    except (NotRunning, KafkaError, CallTimedOut) as error:
-        return f"{text}\nthe groups cannot be looked at: {error or type(error).__name__}"
-    return "\n".join([text, *(group.describe() for group in groups)])
+    report.sections += [
+        (SECTION, describe_broker(broker, item.stash[_STARTED])) for broker in brokers
+    ]
+    if seen:
+        report.sections.append((SECTION, seen))
 
 
 def _trace_of(config: pytest.Config) -> bool | str:
@@ -154,7 +175,7 @@ def _settings_of_ini(config: pytest.Config) -> dict[str, Any]:
     return settings
 
 
-def _settings_of_marker(marker: pytest.Mark) -> dict[str, Any]:
+def _settings_of_marker(marker: pytest.Mark, keywords: dict[str, Any]) -> dict[str, Any]:
     from asyncbroker.testing.profile import by_kafkas_names
 
     settings: dict[str, Any] = {}
@@ -164,4 +185,4 @@ def _settings_of_marker(marker: pytest.Mark) -> dict[str, Any]:
                 f"@pytest.mark.kafka takes a dict of settings, not {argument!r}"
             )
         settings.update(argument)
-    return {**settings, **by_kafkas_names(marker.kwargs)}
+    return {**settings, **by_kafkas_names(keywords)}

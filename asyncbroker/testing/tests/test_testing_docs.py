@@ -19,7 +19,8 @@ def test_every_snippet_of_the_page_on_testing_passes(tmp_path: Path) -> None:
     for number, snippet in enumerate(snippets):
         (tmp_path / f"test_snippet_{number}.py").write_text(snippet)
     tests = sum(
-        len(re.findall(r"^(?:async )?def test_", snippet, re.MULTILINE)) for snippet in snippets
+        len(re.findall(r"^(?:    )?(?:async )?def test_", snippet, re.MULTILINE))
+        for snippet in snippets
     )
     result = run_pytest(
         tmp_path,

@@ -13,8 +13,10 @@ from asyncbroker.testing import (
     Broker,
     BrokerThread,
     Group,
+    Member,
     Record,
     assert_committed,
+    assert_rebalanced,
     assert_records,
 )
 from asyncbroker.testing.requests import Requests
@@ -112,6 +114,46 @@ async def test_a_second_member_makes_the_next_generation() -> None:
                 assert sorted(member.client_id for member in group.members) == ["first", "second"]
                 assert all(len(member.partitions) == 1 for member in group.members)
         await broker.wait_for(group="g", state="Empty")
+
+
+async def test_a_rebalance_is_asserted_and_shown() -> None:
+    async with Broker() as broker:
+        await broker.topic("t").create(2)
+
+        def consumer(name: str) -> AIOKafkaConsumer:
+            return AIOKafkaConsumer(
+                "t",
+                bootstrap_servers=broker.bootstrap_servers,
+                group_id="g",
+                client_id=name,
+                heartbeat_interval_ms=50,
+            )
+
+        async with consumer("first"):
+            await broker.wait_for(group="g", state="Stable", members=1)
+            before = broker.group("g")
+            with pytest.raises(AssertionError, match="it is still in generation 1"):
+                assert_rebalanced(before, broker.group("g"))
+            async with consumer("second"):
+                await broker.wait_for(group="g", state="Stable", members=2)
+                after = broker.group("g")
+                assert_rebalanced(before, after, members=2)
+                with pytest.raises(AssertionError) as failed:
+                    assert_rebalanced(before, after, members=3, generations=99)
+    text = str(failed.value)
+    assert "rebalances, not 99; it has 2 members, not 3" in text
+    assert f"- first ({before.members[0].member_id}): t-0, t-1" in text
+    assert "+ second (" in text
+
+
+def test_partitions_without_an_owner_or_with_two_are_told() -> None:
+    def member(name: str, *partitions: int) -> Member:
+        return Member(name, name, "host", None, tuple(("t", index) for index in partitions))
+
+    before = Group("g", "Stable", 1, (member("a", 0, 1),))
+    after = Group("g", "Stable", 2, (member("a", 0), member("b", 0)))
+    with pytest.raises(AssertionError, match="t-0 has 2 owners; t-1 has no owner"):
+        assert_rebalanced(before, after)
 
 
 def test_an_append_wakes_a_client_that_waits() -> None:

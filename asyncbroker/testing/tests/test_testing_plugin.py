@@ -121,6 +121,60 @@ def test_settings_come_from_ini_and_markers_the_nearest_last(tmp_path: Path) -> 
     assert "did you mean num.partitions" in result.stdout
 
 
+def test_the_marker_says_what_the_broker_is_like(tmp_path: Path) -> None:
+    result = run_pytest(
+        tmp_path,
+        """
+        import pytest
+
+        @pytest.mark.kafka(nodes=3, kafka_version="2.8", directory=True, num_partitions=2)
+        def test_all(kafka_broker, kafka_topic, tmp_path):
+            assert len(kafka_broker.nodes) == 3
+            assert (tmp_path / "kafka" / f"{kafka_topic}-1").is_dir()
+
+        @pytest.mark.kafka(directory=True)
+        class TestClass:
+            @pytest.mark.kafka(directory=False)
+            def test_memory(self, kafka_broker, tmp_path):
+                assert list(tmp_path.iterdir()) == []
+        """,
+    )
+    assert "2 passed" in result.stdout, result.stdout
+
+
+def test_a_marker_that_has_no_effect_is_a_mistake(tmp_path: Path) -> None:
+    result = run_pytest(
+        tmp_path,
+        """
+        import pytest
+
+        @pytest.mark.kafka(num_partitions=3)
+        def test_shared(kafka_broker_session):
+            pass
+        """,
+    )
+    assert result.returncode == pytest.ExitCode.USAGE_ERROR
+    message = "test_it.py::test_shared: @pytest.mark.kafka is about kafka_broker, a broker of the"
+    assert message in result.stderr
+
+
+def test_names_of_tests_that_share_a_broker_begin_differently(tmp_path: Path) -> None:
+    result = run_pytest(
+        tmp_path,
+        """
+        import pytest
+
+        @pytest.mark.parametrize("number", range(3))
+        def test_one(kafka_broker_session, kafka_prefix, kafka_topic, number):
+            assert kafka_topic.startswith(kafka_prefix)
+            kafka_broker_session.topic(kafka_prefix + "orders").create()
+            mine = [name for name in kafka_broker_session.topics if name.startswith(kafka_prefix)]
+            assert sorted(mine) == [kafka_prefix + "orders", kafka_topic]
+        """,
+    )
+    assert "3 passed" in result.stdout, result.stdout
+
+
 def test_faults_of_a_shared_broker_end_with_the_test_and_a_stopped_one_is_no_error(
     tmp_path: Path,
 ) -> None:
@@ -197,13 +251,22 @@ def test_workers_of_xdist_do_not_share_a_broker(tmp_path: Path) -> None:
             kafka_broker_session.topic(kafka_topic).append(str(number))
             values = [r.value for r in kafka_broker_session.topic(kafka_topic).records()]
             assert values == [str(number).encode()]
+
+        @pytest.mark.kafka(nodes=2)
+        def test_own(kafka_broker, kafka_topic):
+            assert kafka_broker.topics == [kafka_topic]
+
+        @pytest.mark.asyncio
+        async def test_coroutine(kafka_broker_session, kafka_topic):
+            kafka_broker_session.topic(kafka_topic).append("x")
+            await kafka_broker_session.wait_for_async(records=1, topic=kafka_topic)
         """,
         "-n",
         "2",
         "-W",
         "default",
     )
-    assert "6 passed" in result.stdout, result.stdout
+    assert "8 passed" in result.stdout, result.stdout
 
 
 def test_the_trace_option_shows_what_it_chooses(tmp_path: Path) -> None:
