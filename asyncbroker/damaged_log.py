@@ -15,6 +15,7 @@ class DamagedLog:
     log_start_offset = 0
     end_offset = 0
     durable_end_offset = 0
+    last_stable_offset = 0
     size = 0
 
     def __init__(self, reason: str) -> None:

@@ -108,8 +108,9 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """Where read_committed stops. There are no open transactions, so: the high watermark."""
-        return self.high_watermark
+        """Where read_committed stops: at the first open transaction, in a log that has moved in
+        with one; else at the high watermark."""
+        return min(self.high_watermark, self.log.last_stable_offset)
 
     # ---- appending
 
@@ -257,8 +258,11 @@ class Partition:
 
     # ---- reading
 
-    def locate(self, offset: int, bytes_max: int, *, always_one: bool = True) -> FileRange | None:
-        """Where the batches from `offset` on lie, below the high watermark; None at the end.
+    def locate(
+        self, offset: int, bytes_max: int, *, always_one: bool = True, is_committed: bool = False
+    ) -> FileRange | None:
+        """Where the batches from `offset` on lie, below the high watermark, or with `is_committed`
+        below the last stable offset; None at the end.
 
         Raises KafkaError: OFFSET_OUT_OF_RANGE, or what keeps the partition from being read. Raises
         WouldBlock when the way there is not in memory: then `locate_on_disk` has the answer.
@@ -268,7 +272,7 @@ class Partition:
             return self.log.locate(
                 offset,
                 bytes_max,
-                end_offset=self.high_watermark,
+                end_offset=self.last_stable_offset if is_committed else self.high_watermark,
                 always_one=always_one,
                 may_block=False,
             )
@@ -276,7 +280,7 @@ class Partition:
             raise self.read_failed(error) from error
 
     async def locate_on_disk(
-        self, offset: int, bytes_max: int, *, always_one: bool = True
+        self, offset: int, bytes_max: int, *, always_one: bool = True, is_committed: bool = False
     ) -> FileRange | None:
         """As `locate`, in a worker thread."""
         self.check_readable()
@@ -284,7 +288,7 @@ class Partition:
             self.log.locate,
             offset,
             bytes_max,
-            end_offset=self.high_watermark,
+            end_offset=self.last_stable_offset if is_committed else self.high_watermark,
             always_one=always_one,
             may_block=True,
         )

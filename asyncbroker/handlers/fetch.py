@@ -15,7 +15,8 @@ first, and its CRCs are checked: nothing blocks the event loop, a disk error bec
 that partition instead of a response that breaks off, and damage is never sent. Records before it
 are; who asks for a damaged one gets CORRUPT_MESSAGE, and who asks for later ones gets them.
 
-v4   isolation level (KIP-98); nothing is ever aborted, so the list is empty or, uncommitted, null
+v4   isolation level (KIP-98): who reads committed records gets none beyond the last stable offset,
+     and is told of aborted transactions; there are such only in logs that have moved in
 v5   log start offset (KIP-107)
 v6   KAFKA_STORAGE_ERROR (KIP-112); earlier versions get NOT_LEADER_OR_FOLLOWER instead
 v7   fetch sessions (KIP-227)
@@ -39,6 +40,7 @@ from asyncbroker.fetch_sessions import TOPIC_IDS_VERSION
 from asyncbroker.log.errors import CorruptLog, WouldBlock
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.messages.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchEpochEndOffset,
     FetchPartition,
@@ -162,6 +164,7 @@ class _Fetch:
                     fetched.wanted.fetch_offset,
                     self._bytes_max_of(fetched.wanted),
                     always_one=not self.size,
+                    is_committed=self._is_committed,
                 )
             except KafkaError as error:
                 self._add_error(fetched, error)
@@ -181,6 +184,7 @@ class _Fetch:
                     fetched.wanted.fetch_offset,
                     self._bytes_max_of(fetched.wanted),
                     always_one=not self.size,
+                    is_committed=self._is_committed,
                 )
             except KafkaError as error:
                 self._add_error(fetched, error)
@@ -275,8 +279,12 @@ class _Fetch:
             aborted_transactions=[] if self._is_committed else None,
             records=b"" if located is None else located,
         )
-        available_bytes = _available_bytes(partition, wanted, located)
-        self._note(_Look(answer, partition, located, available_bytes))
+        available_bytes = _available_bytes(
+            partition, wanted, located, answer.last_stable_offset if self._is_committed else None
+        )
+        look = _Look(answer, partition, located, available_bytes)
+        look.fetch_offset = wanted.fetch_offset
+        self._note(look)
         # A range ends with its segment, so what it lacks may lie in the next one.
         if located is not None and partition.is_in_older_segment(wanted.fetch_offset):
             self._has_verdict = True
@@ -307,7 +315,7 @@ class _Fetch:
             partition, located = look.partition, look.located
             if partition is None or located is None:
                 continue
-            if not located.is_trusted:
+            if not located.is_trusted or self._has_aborted(partition):
                 is_loaded = False
                 continue
             if located.size >= INLINE_BYTES_MAX:
@@ -331,10 +339,13 @@ class _Fetch:
             if partition is None or located is None:
                 continue
             is_large = located.size >= INLINE_BYTES_MAX and self._version >= ZSTD_VERSION
-            if is_large and located.is_trusted and located.is_resident():
+            is_sent = is_large and located.is_trusted and located.is_resident()
+            if is_sent and not self._has_aborted(partition):
                 continue
             try:
                 checked = await partition.run(partition.log.checked, located)
+                if checked is not None and self._has_aborted(partition):
+                    await self._tell_aborted(look, partition, checked)
                 if checked is None:
                     self._take(look, b"")
                 elif not is_large:
@@ -346,6 +357,18 @@ class _Fetch:
                 self._fail(look, error)
             except (OSError, CorruptLog) as error:
                 self._fail(look, partition.read_failed(error))
+
+    def _has_aborted(self, partition: Partition) -> bool:
+        """Whether the reader must be told which transactions were aborted."""
+        return self._is_committed and partition.log.has_transactions
+
+    async def _tell_aborted(self, look: _Look, partition: Partition, located: FileRange) -> None:
+        assert look.answer is not None
+        aborted = await partition.run(partition.log.aborted_in, located, look.fetch_offset)
+        look.answer.aborted_transactions = [
+            AbortedTransaction(each.producer_id, each.first_offset)
+            for each in sorted(aborted, key=lambda each: each.first_offset)
+        ]
 
     def _take(self, look: _Look, records: bytes | bytearray) -> None:
         """Puts what was read into an answer, if the client can read it."""
@@ -383,6 +406,7 @@ class _Look:
     __slots__ = (
         "answer",
         "available_bytes",
+        "fetch_offset",
         "high_watermark",
         "located",
         "log_start_offset",
@@ -400,6 +424,7 @@ class _Look:
         self.partition = partition
         self.located = located
         self.available_bytes = available_bytes
+        self.fetch_offset = -1
         self.high_watermark = -1 if partition is None else partition.high_watermark
         self.log_start_offset = -1 if partition is None else partition.log_start_offset
 
@@ -415,7 +440,7 @@ class _Look:
 
 
 def _available_bytes(
-    partition: Partition, wanted: FetchPartition, located: FileRange | None
+    partition: Partition, wanted: FetchPartition, located: FileRange | None, limit: int | None
 ) -> int:
     """What the partition adds to `min_bytes`: as in Kafka all that it has, up to its own limit,
     whether whole batches fit into that or not. Otherwise a reader of large batches whose limit is
@@ -423,5 +448,5 @@ def _available_bytes(
     if located is not None:
         available = partition.bytes_from(located.position)
         return max(located.size, min(available, wanted.partition_max_bytes))
-    is_at_end = wanted.fetch_offset >= partition.high_watermark
+    is_at_end = wanted.fetch_offset >= (partition.high_watermark if limit is None else limit)
     return 0 if is_at_end else max(0, wanted.partition_max_bytes)

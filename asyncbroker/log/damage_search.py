@@ -7,16 +7,17 @@ expected. Damage that is found is told, and not remembered here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from asyncbroker.log.batch_scan import BatchScan, Damage
+from asyncbroker.log.batch_scan import BatchScan, Damage, GoodBatch
 from asyncbroker.log.damage import DamagedRange
 from asyncbroker.log.errors import CorruptIndex, CorruptLog
 from asyncbroker.log.file_range import LogEnd, segment_at
 
 if TYPE_CHECKING:
     from asyncbroker.log.segment import Segment
+    from asyncbroker.protocol.batches import BatchHeader
 
 
 def find_damage(
@@ -26,9 +27,11 @@ def find_damage(
     end: LogEnd,
     *,
     batch_bytes_max: int,
+    on_good: Callable[[BatchHeader], None],
 ) -> Iterator[DamagedRange]:
-    """What is damaged in the part [begin, end) of a segment, and was not known to be. `segments`
-    and `end` are those of the log; for a segment that is none of them there is nothing to say."""
+    """What is damaged in the part [begin, end) of a segment, and was not known to be; `on_good`
+    sees the headers of all else. `segments` and `end` are those of the log; for a segment that is
+    none of them there is nothing to say."""
     log_end_offset, active, active_size, _ = end
     is_active = segment is active
     after = segment_at(segments, segment.base_offset) + 1
@@ -46,7 +49,9 @@ def find_damage(
         holes=segment.holes,
     )
     for found in scan.run(start, next_offset):
-        if isinstance(found, Damage) and found.reason:
+        if isinstance(found, GoodBatch):
+            on_good(found.header)
+        elif found.reason:
             yield _range_of(segment, found, log_end_offset)
 
 

@@ -34,6 +34,7 @@ from asyncbroker.log.append_checks import (
 from asyncbroker.log.checkpoints import LEADER_EPOCHS, encode_epochs
 from asyncbroker.log.cleaner_plan import CleaningPlan, plan_cleaning
 from asyncbroker.log.cleaner_swap import CleanedSegment
+from asyncbroker.log.cleaner_transactions import Aborted, find_aborted
 from asyncbroker.log.config import INT64_MAX, LogConfig
 from asyncbroker.log.damage import DamagedRange
 from asyncbroker.log.damage_search import find_damage
@@ -56,6 +57,7 @@ from asyncbroker.log.unclean_scan import remove_segment
 from asyncbroker.protocol.batches import (
     LOG_APPEND_TIME_BIT,
     NO_TIMESTAMP,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     stamp,
     stamp_log_append_time,
@@ -94,6 +96,7 @@ class PartitionLog:
     """See the head of this file. Open it with `open`, in a worker thread."""
 
     __slots__ = (
+        "_aborted",
         "_checkpointed_size",
         "_closed_clean_at",
         "_damaged",
@@ -110,6 +113,7 @@ class PartitionLog:
         "directory",
         "end_offset",
         "epochs",
+        "has_transactions",
         "leader_epoch",
         "log_start_offset",
         "producers",
@@ -183,6 +187,10 @@ class PartitionLog:
         self.producers = found.producers
         self._snapshots = found.snapshots
         self._damaged = found.damaged
+        # Whether a range that was checked has batches of transactions; what this process appends
+        # has none. Which of them were aborted; None: nobody has looked yet.
+        self.has_transactions = False
+        self._aborted: list[Aborted] | None = None
         self._snapshot_position = 0
         self._checkpointed_size = self.size
         # End and start of a log that was closed in order and is untouched since.
@@ -469,8 +477,31 @@ class PartitionLog:
             self._segments,
             self._end,
             batch_bytes_max=self.config.max_message_bytes,
+            on_good=self._note_good,
         )
         return self._damaged.add_to(segment, found)
+
+    def _note_good(self, header: BatchHeader) -> None:
+        if header.attributes & TRANSACTIONAL_BIT:
+            self.has_transactions = True
+
+    def aborted_in(self, located: FileRange, offset: int) -> list[Aborted]:
+        """The aborted transactions that a reader of committed records must know of to make sense of
+        a range, from `offset` on. Only if `has_transactions`. Blocking: the first time all headers
+        of the log are read, since an index of it that lies would make aborted records committed."""
+        if self._aborted is None:
+            segments, end_offset = self._segments, self.end_offset
+            self._aborted = find_aborted(segments, self.log_start_offset, end_offset)
+        segment = self._segment_of(located.file.path)
+        end = located.position + located.size
+        end_offset = self.end_offset
+        if segment is not None and end < segment.size:
+            end_offset = segment.header_at(end).base_offset
+        return [
+            aborted
+            for aborted in self._aborted
+            if aborted.last_offset >= offset and aborted.first_offset < end_offset
+        ]
 
     def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> TimestampOffset | None:
         """The first record below `end_offset` whose timestamp is at least `timestamp_ms`.
