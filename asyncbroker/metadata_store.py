@@ -204,6 +204,8 @@ class SqliteMetadataStore:
         # lack, and other processes out of the file.
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         connection.execute("PRAGMA journal_mode = WAL")
+        # Each commit ends with an fdatasync of the WAL, each checkpoint with one of the file; a new
+        # WAL gets its header and its name synced first. (Less than FULL leaves out the first.)
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -311,7 +313,9 @@ def _read_state(connection: sqlite3.Connection) -> StoredState:
 
 
 def _sync_directory(path: str) -> None:
-    """Makes the name of the new file durable; SQLite syncs the directory only for some files."""
+    """Makes the name of the new file durable, since SQLite syncs the directory only for some files;
+    and the removal of the journal that the change to WAL needed: it would undo that, if it came
+    back beside a WAL with commits."""
     if os.name == "nt":
         return
     descriptor = os.open(path, os.O_RDONLY)

@@ -206,6 +206,8 @@ class RealFile:
         """A disk that fills up takes a part first and only then says so."""
         while rest:
             written = self._calls.pwrite(self._fd, rest, position)
+            if not written:
+                raise OSError(errno.EIO, "the system writes nothing and names no error", self.path)
             rest = rest[written:]
             position += written
 

@@ -13,6 +13,7 @@ the segments in their range (Kafka's LogLoader).
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -341,6 +342,9 @@ def cut_segments(files: Files, segments: list[Segment], offset: int) -> int:
     for segment in reversed(segments[at + 1 :]):
         remove_segment(files, segment)
     last = segments[at]
+    if last is not segments[-1]:
+        # Else a crash could bring them back, behind what is appended next.
+        files.sync_directory(os.path.dirname(last.path))
     position = last.position_of(offset, last.size)
     end_offset = offset
     if position is not None:

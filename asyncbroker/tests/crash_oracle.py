@@ -8,7 +8,8 @@ methods raise AssertionError. What they hold:
   back later; nothing is there that was not sent, and nothing twice
 - records lie in the order in which they were sent, without a gap (P1, P2, P4, P13)
 - where a record was lost that was answered with acks=1, the leader epoch has moved on
-- a log begins where it was told to, or between there and where it was being told to (P12)
+- a log begins where it was told to, or between there and where it was being told to; or later if
+  a crash took all before that, and nothing of it was acknowledged with acks=all (P12)
 - a topic that was created is there with all its partitions, one that was deleted is not, and one
   that was made anew shows nothing of the old one (P18)
 - a committed offset is the last one that was acknowledged, or one sent after it (P9)
@@ -124,15 +125,16 @@ class PartitionOracle:
 
     def check(self, log_start_offset: int, end_offset: int, leader_epoch: int, log: bytes) -> None:
         """Holds the log, all of it, against what is known, and takes over what is found."""
-        assert self.start_offset <= log_start_offset <= self.asked_start_offset, (
-            f"begins at {log_start_offset}; told {self.start_offset}, "
-            f"asked {self.asked_start_offset} at most"
+        assert self.start_offset <= log_start_offset <= end_offset, (
+            f"begins at {log_start_offset}, ends at {end_offset}; told to begin at "
+            f"{self.start_offset}, asked {self.asked_start_offset} at most"
         )
-        assert log_start_offset <= end_offset
         if self.is_compacted:
             self._check_compacted(end_offset, leader_epoch, log)
         else:
             self._check_whole(log_start_offset, end_offset, leader_epoch, log)
+        # A crash that took a whole first segment lets the log begin later; see `_check_lost`.
+        self.asked_start_offset = max(self.asked_start_offset, log_start_offset)
 
     def _check_whole(
         self, log_start_offset: int, end_offset: int, leader_epoch: int, log: bytes
@@ -174,11 +176,12 @@ class PartitionOracle:
         return found
 
     def _check_lost(self, found: set[int], log_start_offset: int, leader_epoch: int) -> None:
+        deleted = min(log_start_offset, self.asked_start_offset)
         for number, batch in self.sent.items():
             if number in found:
                 continue
             answer = self.answers.get(number)
-            if answer is not None and answer.offset + len(batch.values) <= log_start_offset:
+            if answer is not None and answer.offset + len(batch.values) <= deleted:
                 continue  # deleted, as was asked
             assert number not in self.durable, f"acknowledged, and lost: {batch} at {answer}"
             self._lost(batch, leader_epoch)

@@ -1,13 +1,15 @@
 """What was promised survives every crash: at any call, of the process or of the machine.
 
-Lives of a data directory with two partitions: appends, flushes, checkpoints and stops at random,
-each ended by a stop, by `kill -9` or by a loss of power, also while a log is being recovered. After
-each, what was durable must be there, nothing may be there that was never appended, and the last
-five batches of an idempotent producer must be known as duplicates.
+Lives of a data directory with two partitions: appends, flushes, checkpoints, truncations and stops
+at random, each ended by a stop, by `kill -9` or by a loss of power, also while a log is being
+recovered. After each, what was durable must be there, nothing may be there that was never appended,
+and the last five batches of an idempotent producer must be known as duplicates.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import pytest
@@ -37,6 +39,8 @@ class Promised:
         self.durable_end_offset = 0
         # First sequence, base offset and count of each batch of the producer.
         self.batches: list[tuple[int, int, int]] = []
+        # Where batches begin.
+        self.bases: list[int] = []
 
     def append(self, log: PartitionLog, random: Random) -> None:
         offset = log.end_offset
@@ -52,6 +56,23 @@ class Promised:
             appended = append(log, batch(*values))
         assert (appended.base_offset, appended.is_duplicate) == (offset, False)
         self.values.update(enumerate(values, offset))
+        self.bases.append(offset)
+
+    def truncate(self, log: PartitionLog, lower: Callable[[int], None], random: Random) -> None:
+        """Takes back a part, promised records too, as a follower does for its leader. If that is
+        interrupted, more or less may be left."""
+        offset = random.randint(log.log_start_offset, log.end_offset)
+        begin = max((base for base in self.bases if base <= offset), default=0)
+        self.durable_end_offset = min(self.durable_end_offset, begin)
+        lower(begin)
+        log.truncate_to(offset, NOW_MS)
+        assert log.end_offset in (begin, offset)
+        self.keep({at: value for at, value in self.values.items() if at < log.end_offset})
+
+    def keep(self, values: dict[int, bytes | None]) -> None:
+        self.values = values
+        self.bases = [base for base in self.bases if base in values]
+        self.batches = [known for known in self.batches if known[1] in values]
 
     def check(self, log: PartitionLog) -> None:
         found = dict(read_all(log))
@@ -59,8 +80,7 @@ class Promised:
         assert all(self.values[offset] == value for offset, value in found.items())
         lost = self.values.keys() - found.keys()
         assert all(offset >= self.durable_end_offset for offset in lost)
-        self.values = found
-        self.batches = [known for known in self.batches if known[1] in found]
+        self.keep(found)
         for sequence, offset, count in self.batches[-5:]:
             repeated = append(log, from_producer(sequence, *[b"again"] * count))
             assert (repeated.base_offset, repeated.is_duplicate) == (offset, True)
@@ -126,8 +146,12 @@ class Machine:
             promised.append(log, self.random)
         elif chance < 0.85:
             promised.durable_end_offset = log.flush()
-        elif chance < 0.95:
+        elif chance < 0.94:
             directory.checkpoint()
+        elif chance < 0.97:
+            promised.truncate(
+                log, partial(directory.lower_recovery_point, "flights", index), self.random
+            )
         else:
             log.start_writeback()
 

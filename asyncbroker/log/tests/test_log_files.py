@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import sys
 from pathlib import Path
@@ -203,6 +204,29 @@ def test_short_writes_and_reads_are_continued(
     file.pwrite(b"abcdef", 0)
     assert file.pread(10, 0) == b"abcdef"
     assert file.size() == 6
+
+
+@pytest.mark.parametrize("last", [OSError(errno.ENOSPC, "full"), 0])
+def test_a_write_of_which_the_rest_is_refused_fails(
+    last: OSError | int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = RealFiles()
+    calls = system_calls(portable=True)
+    answers = [2, last]
+
+    class TwoBytesAndNoMore:
+        @staticmethod
+        def pwrite(fd: int, data: bytes, position: int) -> int:
+            answer = answers.pop(0)
+            if isinstance(answer, OSError):
+                raise answer
+            return calls.pwrite(fd, memoryview(data)[:answer], position)
+
+    monkeypatch.setattr(files, "_calls", TwoBytesAndNoMore)
+    file = files.open(str(tmp_path / "a"), create=True)
+    with pytest.raises(OSError, match=r"full|names no error"):
+        file.pwrite(b"abcdef", 0)
+    assert file.size() == 2
 
 
 def test_a_test_can_fail_a_call_in_memory() -> None:
