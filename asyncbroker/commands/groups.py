@@ -28,9 +28,8 @@ from asyncbroker.commands.common import (
 )
 from asyncbroker.commands.positions import parse_timestamp
 from asyncbroker.commands.tables import print_json, print_table
-from asyncbroker.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment
-from asyncbroker.protocol.errors import ProtocolError
 from asyncbroker.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from asyncbroker.tracing.group_view import existing_partitions, owners_of
 
 STATES_WITHOUT_MEMBERS: Final = ("Empty", DEAD)
 
@@ -73,9 +72,9 @@ def describe(bootstrap_servers: str, timeout_s: float, as_json: bool, group_id: 
         offsets = committed_offsets(cluster, group_id)
         if group.group_state == DEAD and not offsets:
             raise click.ClickException(f"there is no group {group_id!r}")
-        owners = _owners(group)
+        owners = owners_of(group)
         partitions = sorted({*offsets, *owners})
-        ends = latest_offsets(cluster, _existing(cluster, partitions))
+        ends = latest_offsets(cluster, existing_partitions(cluster, partitions))
     rows = [_partition_row(p, offsets.get(p), ends.get(p), owners.get(p)) for p in partitions]
     members = [_member_row(member, owners) for member in group.members]
     if as_json:
@@ -262,40 +261,13 @@ def _as_json(
     }
 
 
-def _owners(group: DescribedGroup) -> dict[TopicPartition, DescribedGroupMember]:
-    """Who reads what; nothing for groups whose members are no consumers (Connect, for one), or
-    speak a protocol of their own."""
-    owners: dict[TopicPartition, DescribedGroupMember] = {}
-    if group.protocol_type != PROTOCOL_TYPE:
-        return owners
-    for member in group.members:
-        try:
-            assignment = decode_assignment(member.member_assignment)
-        except ProtocolError:
-            continue
-        for topic in assignment.assigned_partitions:
-            for index in topic.partitions:
-                owners[TopicPartition(topic.topic, index)] = member
-    return owners
-
-
-def _existing(cluster: Cluster, partitions: list[TopicPartition]) -> list[TopicPartition]:
-    """The partitions that are still there: offsets may outlive their topic for a while."""
-    there = {
-        TopicPartition(topic.name or "", row.partition_index)
-        for topic in cluster.topics()
-        for row in topic.partitions
-    }
-    return [partition for partition in partitions if partition in there]
-
-
 def _chosen_partitions(
     cluster: Cluster, topics: tuple[str, ...], committed: Mapping[TopicPartition, CommittedOffset]
 ) -> list[TopicPartition]:
     if not topics:
         if not committed:
             raise click.UsageError("the group has committed nothing yet: name topics by --topic")
-        return _existing(cluster, sorted(committed))
+        return existing_partitions(cluster, sorted(committed))
     chosen: set[TopicPartition] = set()
     for text in topics:
         topic, separator, indexes = text.partition(":")

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from asyncbroker.demo.generations import Generation
+from asyncbroker.tracing.group_table import NOTHING, owners_table
 
 
 class Show:
@@ -38,13 +39,10 @@ class Show:
 
 def generation_table(generation: Generation) -> Table:
     """Who owns which partitions in one generation."""
-    table = Table(
-        title=f"generation {generation.number}", title_justify="left", title_style="bold yellow"
+    return owners_table(
+        f"generation {generation.number}",
+        (
+            (member, " ".join(map(str, partitions)) or NOTHING)
+            for member, partitions in generation.owners.items()
+        ),
     )
-    table.add_column("member")
-    table.add_column("partitions")
-    for member, partitions in generation.owners.items():
-        table.add_row(member, " ".join(map(str, partitions)) or "-")
-    if not generation.owners:
-        table.add_row("nobody", "-")
-    return table
