@@ -82,8 +82,11 @@ def asyncbroker(directory: Path) -> Iterator[Target]:
 
 
 @contextlib.contextmanager
-def apache_kafka(directory: Path, classpath: str, settings: tuple[str, ...]) -> Iterator[Target]:
-    """Apache Kafka, one node, KRaft, with its default flush policy: it never waits for the disk."""
+def apache_kafka(
+    directory: Path, classpath: str, settings: tuple[str, ...], log_path: Path | None = None
+) -> Iterator[Target]:
+    """Apache Kafka, one node, KRaft, with its default flush policy: it never waits for the disk.
+    What it logs goes to `log_path`."""
     port, controller = free_port(), free_port()
     properties = directory.with_suffix(".properties")
     lines = (
@@ -109,11 +112,12 @@ def apache_kafka(directory: Path, classpath: str, settings: tuple[str, ...]) -> 
         stdout=subprocess.DEVNULL,
     )
     heap = ["-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
-    with process(
-        [*java, *heap, "kafka.Kafka", str(properties)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as child:
+    with (
+        open(log_path or os.devnull, "wb") as log,
+        process(
+            [*java, *heap, "kafka.Kafka", str(properties)], stdout=log, stderr=subprocess.STDOUT
+        ) as child,
+    ):
         wait_for_port(port, child)
         yield Target("Apache Kafka", "127.0.0.1", port, child.pid)
 
