@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import time
 from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -282,6 +283,9 @@ def _slice(steps: Steps) -> int | Replacement | None:
         if not isinstance(step, int):
             return step
         size += step
+        # A thread that computes keeps the interpreter for 5 ms before another one may have it, and
+        # the event loop would wait so long for each thing that it does. Asked, it gives it away.
+        time.sleep(0)
         if size >= SLICE_BYTES:
             return size
     return None

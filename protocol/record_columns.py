@@ -61,8 +61,8 @@ def record_columns(payload: bytes, header: BatchHeader) -> RecordColumns:
 def _walk(payload: bytes, count: int) -> tuple[RecordColumns, int]:
     """The columns and the end of the last record; IndexError past the payload's end.
 
-    Varints of one byte, and lengths of two, are read in place: a call for each costs more than all
-    the rest."""
+    Varints of one byte, and the usual ones of two, are read in place: a call for each costs more
+    than all the rest."""
     deltas: list[int] = []
     keys: list[bytes | None] = []
     tombstones: list[bool] = []
@@ -87,6 +87,9 @@ def _walk(payload: bytes, count: int) -> tuple[RecordColumns, int]:
         byte = payload[position + 1]
         if byte < 0x80:
             position += 2
+        elif (high := payload[position + 2]) < 0x80:
+            byte = byte & 0x7F | high << 7
+            position += 3
         else:
             byte, position = _zigzag(payload, position + 1)
         deltas.append(byte >> 1 if byte & 1 == 0 else -1)

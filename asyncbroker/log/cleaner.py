@@ -10,7 +10,7 @@ Every batch is held against its CRC before anything is made of it. Damage ends t
 log with CorruptLog, and the damaged bytes stay where they are.
 
 `Cleaning.steps` is a generator, so that whoever drives it decides on time and order: it yields the
-bytes that it read or wrote since, every few milliseconds, or a `Replacement` that must be shown to
+bytes that it read or wrote since, every millisecond or so, or a `Replacement` that must be shown to
 readers between two appends. Closing it takes back what is not finished. It does not know of topics
 and the event loop.
 """
@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from asyncbroker.log.cleaner_filter import BatchFilter
+from asyncbroker.log.cleaner_filter import BatchFilter, records_in
 from asyncbroker.log.cleaner_keys import KeyOffsets
 from asyncbroker.log.cleaner_plan import CleaningPlan, group_segments
 from asyncbroker.log.cleaner_swap import CleanedSegment
@@ -33,13 +33,12 @@ from asyncbroker.log.segment import Segment
 from asyncbroker.protocol.batches import BatchHeader, read_header, verify_crc
 from asyncbroker.protocol.compression import CorruptBatch
 from asyncbroker.protocol.record_columns import record_columns
-from asyncbroker.protocol.records import payload_of
 
 if TYPE_CHECKING:
     from asyncbroker.log.partition_log import PartitionLog
 
-# So much is read between two steps: some milliseconds.
-STEP_BYTES: Final = 128 << 10
+# So much is read between two steps: about a millisecond.
+STEP_BYTES: Final = 32 << 10
 
 
 class CleaningAborted(Exception):
@@ -157,8 +156,7 @@ class Cleaning:
             return True
         limit = self.log.config.decompressed_bytes_max
         try:
-            payload = bytes(payload_of(batch, header, decompressed_bytes_max=limit))
-            columns = record_columns(payload, header)
+            columns = record_columns(records_in(batch, header, limit), header)
         except CorruptBatch as damage:
             raise CorruptLog(segment.log_path, str(damage), position) from damage
         deltas, names = columns.offset_deltas, columns.keys

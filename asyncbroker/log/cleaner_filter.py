@@ -17,7 +17,12 @@ from dataclasses import dataclass
 
 from asyncbroker.log.cleaner_keys import KeyOffsets
 from asyncbroker.log.cleaner_transactions import Transactions
-from asyncbroker.protocol.batches import DELETE_HORIZON_BIT, BatchHeader
+from asyncbroker.protocol.batches import (
+    BATCH_HEADER_BYTES,
+    COMPRESSION_MASK,
+    DELETE_HORIZON_BIT,
+    BatchHeader,
+)
 from asyncbroker.protocol.compression import Buffer
 from asyncbroker.protocol.record_columns import record_columns, with_records, without_records
 from asyncbroker.protocol.records import payload_of
@@ -126,7 +131,7 @@ class BatchFilter:
         return with_records(header, payload, ends, kept, new_horizon_ms)
 
     def _payload(self, header: BatchHeader, batch: memoryview) -> bytes:
-        return bytes(payload_of(batch, header, decompressed_bytes_max=self.decompressed_bytes_max))
+        return records_in(batch, header, self.decompressed_bytes_max)
 
     def _new_horizon_ms(self) -> int:
         horizon_ms = self.now_ms + self.delete_retention_ms
@@ -136,6 +141,13 @@ class BatchFilter:
     def _kept_until(self, horizon_ms: int) -> None:
         if self.next_horizon_ms is None or horizon_ms < self.next_horizon_ms:
             self.next_horizon_ms = horizon_ms
+
+
+def records_in(batch: memoryview, header: BatchHeader, bytes_max: int) -> bytes:
+    """The records of a batch, decompressed, in memory of their own. Raises CorruptBatch."""
+    if not header.attributes & COMPRESSION_MASK:
+        return bytes(batch[BATCH_HEADER_BYTES:])
+    return bytes(payload_of(batch, header, decompressed_bytes_max=bytes_max))
 
 
 def _delete_horizon_ms(header: BatchHeader) -> int | None:

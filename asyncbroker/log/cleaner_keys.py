@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, cast
 
 # A UUID in text has 36 bytes.
 _EXACT_BYTES_MAX: Final = 40
@@ -43,15 +43,17 @@ class KeyOffsets:
     ) -> bool:
         """Takes the records of a batch, up to the first key for which there is no room; whether all
         of them are in. `end_offset` is the caller's to move."""
-        offsets = self._offsets
-        named = [_stand_in(key) for key in keys if key is not None]
-        if not named:
-            return True
-        if len(named) < len(keys):
-            offset_deltas = [
-                delta for key, delta in zip(keys, offset_deltas, strict=True) if key is not None
+        named = _short(keys)
+        if named is None:
+            # Rare: looked at one by one.
+            pairs = [
+                (_stand_in(key), delta)
+                for key, delta in zip(keys, offset_deltas, strict=True)
+                if key is not None
             ]
-        cost = _cost(max(map(len, named)))
+            named, offset_deltas = [key for key, _ in pairs], [delta for _, delta in pairs]
+        offsets = self._offsets
+        cost = _cost(max(map(len, named), default=0))
         if len(named) * cost <= self._bytes_left:
             count = len(offsets)
             offsets.update(zip(named, map(base_offset.__add__, offset_deltas), strict=True))
@@ -69,7 +71,18 @@ class KeyOffsets:
     def latest(self, keys: Sequence[bytes | None]) -> list[int | None]:
         """The last offset of each key, None for those that are not in it."""
         get = self._offsets.get
-        return [None if key is None else get(_stand_in(key)) for key in keys]
+        named = _short(keys)
+        if named is None:
+            return [None if key is None else get(_stand_in(key)) for key in keys]
+        return list(map(get, named))
+
+
+def _short(keys: Sequence[bytes | None]) -> Sequence[bytes] | None:
+    """The keys, if all of them stand for themselves."""
+    if None in keys:
+        return None
+    named = cast("Sequence[bytes]", keys)
+    return named if max(map(len, named), default=0) <= _EXACT_BYTES_MAX else None
 
 
 def _stand_in(key: bytes) -> bytes:

@@ -1,0 +1,54 @@
+"""The map of keys: exact, and bounded in memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+from random import Random
+
+import pytest
+
+from asyncbroker.log.cleaner_keys import KeyOffsets
+
+
+def test_the_last_offset_of_each_key_counts_whatever_the_key() -> None:
+    random = Random(3)
+    keys = KeyOffsets(1 << 20, 0)
+    expected: dict[bytes, int] = {}
+    pool = [random.randbytes(random.choice([0, 1, 16, 40, 41, 48, 49, 500])) for _ in range(200)]
+    for base_offset in range(0, 4000, 4):
+        batch = [random.choice([*pool, None]) for _ in range(4)]
+        assert keys.add(batch, range(4), base_offset)
+        expected.update((key, base_offset + at) for at, key in enumerate(batch) if key is not None)
+    assert keys.latest([*expected, None, b"unknown"]) == [*expected.values(), None, None]
+    assert len(keys) == len(expected)
+
+
+def test_no_key_is_taken_for_the_digest_of_another() -> None:
+    keys = KeyOffsets(1 << 20, 0)
+    long = bytes(100)
+    keys.add([long], [0], 0)
+    (stand_in,) = keys._offsets
+    assert keys.latest([stand_in]) == [None]
+
+
+@pytest.mark.parametrize("key_bytes", [4, 16, 40, 300])
+@pytest.mark.parametrize("per_batch", [1, 500])
+def test_the_memory_stays_in_its_bound(key_bytes: int, per_batch: int) -> None:
+    bytes_max = 2 << 20
+    tracemalloc.start()
+    try:
+        keys = KeyOffsets(bytes_max, 0)
+        offset = 1 << 40
+        is_room = True
+        while is_room:
+            batch = [b"%0*d" % (key_bytes, offset + at) for at in range(per_batch)]
+            is_room = keys.add(batch, range(per_batch), offset)
+            offset += per_batch
+        del batch
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert bytes_max / 4 < peak < bytes_max + 500_000
+    assert len(keys) > bytes_max / 250
+    # A key that is in it already needs no room.
+    assert keys.add([b"%0*d" % (key_bytes, 1 << 40)], [0], offset)
