@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 # Values of `compression.type` that are no codec's name: `producer` keeps the batch's own.
 CODEC_OF: Final = {"producer": None, "uncompressed": "none"}
 
+# The least that segment.bytes may be.
+SEGMENT_BYTES_MIN: Final = 1024 * 1024
+
 COMPACTION_LAGS: Final = ("min.compaction.lag.ms", "max.compaction.lag.ms")
 
 
@@ -64,7 +67,8 @@ def automatic_topic(name: str, config: BrokerConfig) -> tuple[int, dict[str, str
         return config.offsets_topic_num_partitions, {
             "cleanup.policy": "compact",
             "compression.type": "producer",
-            "segment.bytes": str(config.offsets_topic_segment_bytes),
+            # The broker's setting may be less than any topic's.
+            "segment.bytes": str(max(config.offsets_topic_segment_bytes, SEGMENT_BYTES_MIN)),
         }
     return config.num_partitions, {}
 

@@ -186,3 +186,9 @@ def test_offsets_are_kept_in_a_compacted_topic_of_the_configured_size() -> None:
             "segment.bytes": "104857600",
         },
     )
+
+
+def test_offsets_can_be_kept_when_their_segments_are_to_be_smaller_than_any_topics_may() -> None:
+    config = config_of(offsets_topic_segment_bytes="1000")
+    _, overrides = automatic_topic("__consumer_offsets", config)
+    assert TopicConfigs(config).of(overrides).log.segment_bytes == 1024 * 1024
