@@ -150,6 +150,7 @@ class Broker:
             cluster_id=encode_uuid(new_topic_id(self._random_bytes)) if is_new else None,
             node_id=self.node_id,
             open_files_max=self.config.max_open_files or None,
+            random_bytes=self._random_bytes,
         )
         if logs.cluster_id is None:
             logs.close(clean=False)

@@ -66,7 +66,8 @@ class Connections:
         self.now = clock.monotonic()
         self._clock = clock
         self._accept_limits = accept_limits
-        self._open: set[Connection] = set()
+        # In the order in which they came.
+        self._open: dict[Connection, None] = {}
         self._counts: Counter[str] = Counter()
         self._last_id = 0
         self._timer: Timer | None = None
@@ -99,7 +100,7 @@ class Connections:
         from now on, and until `remove`."""
         self._last_id += 1
         connection = Connection(self, self._last_id, listener, peer)
-        self._open.add(connection)
+        self._open[connection] = None
         self._counts[peer.host] += 1
         self.metrics.connections_accepted += 1
         self.metrics.connections_open = len(self._open)
@@ -110,7 +111,7 @@ class Connections:
         if connection not in self._open:
             return
         self.budget.leave(connection, held_bytes)
-        self._open.discard(connection)
+        del self._open[connection]
         host = connection.context.client_host
         self._counts[host] -= 1
         if not self._counts[host]:

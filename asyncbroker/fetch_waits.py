@@ -72,7 +72,7 @@ class FetchWaits:
         partitions = [partition for partition, _ in seen]
         waiter = FetchWaiter(missing_bytes)
         for partition in partitions:
-            partition.waiters.add(waiter)
+            partition.waiters[waiter] = None
         timer = self._clock.call_at(deadline, waiter.wake)
         context.call_when_lost(waiter.wake)
         self.count += 1
@@ -82,4 +82,4 @@ class FetchWaits:
             self.count -= 1
             timer.cancel()
             for partition in partitions:
-                partition.waiters.discard(waiter)
+                partition.waiters.pop(waiter, None)

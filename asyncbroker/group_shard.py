@@ -109,7 +109,8 @@ class GroupShard:
         # None while there is nothing to ask; then `_refusal` says what requests get.
         self._coordinator: GroupCoordinator | None = None
         self._refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        self._unanswered: set[PendingReply] = set()
+        # In the order in which they were asked.
+        self._unanswered: dict[PendingReply, None] = {}
         self._gathering = _Round()
         self._writing: _Round | None = None
         self._timer: Timer | None = None
@@ -137,7 +138,7 @@ class GroupShard:
         if token.response is not None:
             return token.response
         token.future = asyncio.get_running_loop().create_future()
-        self._unanswered.add(token)
+        self._unanswered[token] = None
         if context is not None:
             if context.is_closing():
                 self._forget(token, group_id)
@@ -164,7 +165,7 @@ class GroupShard:
         """The connection of a request that waits is lost."""
         if token not in self._unanswered:
             return
-        self._unanswered.discard(token)
+        self._unanswered.pop(token, None)
         assert token.future is not None
         token.future.cancel()
         if self._coordinator is not None:
@@ -258,7 +259,7 @@ class GroupShard:
             for round_ in (self._writing, self._gathering)
             for reply in (round_.replies if round_ is not None else ())
         }
-        self._fail(self._unanswered - promised)
+        self._fail([token for token in self._unanswered if token not in promised])
         if self._writer is not None:
             await asyncio.wait([self._writer])
 
@@ -290,7 +291,7 @@ class GroupShard:
         if token.future is None:
             token.response = reply.response
             return
-        self._unanswered.discard(token)
+        self._unanswered.pop(token, None)
         if not token.future.done():
             token.future.set_result(reply.response)
 
@@ -349,7 +350,7 @@ class GroupShard:
         self._gathering = _Round()
         self._writing = None
         self._disarm()
-        self._fail(set(self._unanswered))
+        self._fail(list(self._unanswered))
         if is_closing:
             return
         pause, self._load_pause_seconds = (
@@ -361,10 +362,10 @@ class GroupShard:
         else:
             self.load()
 
-    def _fail(self, tokens: set[PendingReply]) -> None:
+    def _fail(self, tokens: list[PendingReply]) -> None:
         """Sends clients to look for their coordinator again, which is what makes them retry."""
-        self._unanswered -= tokens
         for token in tokens:
+            self._unanswered.pop(token, None)
             if token.future is not None and not token.future.done():
                 token.future.set_exception(KafkaError(ErrorCode.NOT_COORDINATOR))
 

@@ -81,7 +81,8 @@ class Partition:
         self.log = log
         self.leader_epoch = leader_epoch
         self.high_watermark: int = log.end_offset
-        self.waiters: set[FetchWaiter] = set()
+        # In the order in which they came.
+        self.waiters: dict[FetchWaiter, None] = {}
         self._storage = storage
         self._clock_wall_ms = storage.clock.wall_ms
         self._refusal: KafkaError | None = None

@@ -356,7 +356,7 @@ class GroupCoordinator:
         ]
         for topic, partition in partitions:
             self._offsets.remove(group_id, topic, partition)
-        for member_id in group.pending_member_ids:
+        for member_id in sorted(group.pending_member_ids):
             turn.end_session(group, member_id)
         group.move_to(GroupState.DEAD, turn.now.wall_ms)
         del self._groups[group_id]

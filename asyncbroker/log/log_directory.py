@@ -76,8 +76,16 @@ class FoundPartition(NamedTuple):
 class LogDirectory:
     """One data directory, in use by one broker. Open it with `open`."""
 
-    def __init__(self, files: Files, path: str, lock: Lock, open_segments: OpenSegments) -> None:
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        lock: Lock,
+        open_segments: OpenSegments,
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
         self._files = files
+        self._random_bytes = random_bytes
         self._lock = lock
         self._open_segments = open_segments
         self.path = path
@@ -103,6 +111,7 @@ class LogDirectory:
         cluster_id: str | None = None,
         node_id: int | None = None,
         open_files_max: int | None = None,
+        random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> LogDirectory:
         """Takes the directory, making it if needed, and removes what was left half deleted.
 
@@ -116,7 +125,7 @@ class LogDirectory:
         except BlockingIOError as error:
             raise DirectoryRefused(f"{path} is in use by another broker") from error
         open_segments = OpenSegments(files_max=open_files_max or _open_files_max())
-        directory = cls(files, path, lock, open_segments)
+        directory = cls(files, path, lock, open_segments, random_bytes)
         is_taken = False
         try:
             directory._take_over(cluster_id, node_id)
@@ -380,7 +389,7 @@ class LogDirectory:
                 "version": "1",
                 "cluster.id": cluster_id,
                 "node.id": str(0 if node_id is None else node_id),
-                "directory.id": _random_id(),
+                "directory.id": self._random_id(),
             }
             self._files.write_atomically(
                 f"{self.path}/{META_PROPERTIES}", encode_properties(self.properties)
@@ -440,12 +449,18 @@ class LogDirectory:
             logger.warning("%s: %s", path, damage)
             return None
 
+    def _random_id(self) -> str:
+        """A Kafka uuid; not one that begins with a dash, which command lines take for an option."""
+        while (text := encode_uuid(self._random_bytes(16))).startswith("-"):
+            pass
+        return text
+
     def _path_of(self, topic: str, partition: int) -> str:
         return f"{self.path}/{topic}-{partition}"
 
     def _aside(self, topic: str, partition: int, suffix: str) -> str:
         """A path for a partition that gives up its name; file systems limit the length."""
-        ending = f"-{partition}.{os.urandom(16).hex()}{suffix}"
+        ending = f"-{partition}.{self._random_bytes(16).hex()}{suffix}"
         return f"{self.path}/{topic[: _NAME_BYTES_MAX - len(ending)]}{ending}"
 
 
@@ -467,13 +482,6 @@ def _make_directory(files: Files, path: str) -> None:
     for missed in reversed(missing):
         files.make_directory(missed)
         files.sync_directory(os.path.dirname(missed) or os.curdir)
-
-
-def _random_id() -> str:
-    """A Kafka uuid; not one that begins with a dash, which command lines take for an option."""
-    while (text := encode_uuid(os.urandom(16))).startswith("-"):
-        pass
-    return text
 
 
 def _open_files_max() -> int:

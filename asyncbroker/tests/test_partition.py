@@ -297,7 +297,7 @@ async def test_a_partition_that_refuses_wakes_its_fetches_and_finishes_its_queue
     made: Fixture,
 ) -> None:
     waiter = FetchWaiter(1)
-    made.partition.waiters.add(waiter)
+    made.partition.waiters[waiter] = None
     appending = made.append(LARGE)
     made.partition.refuse(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "gone"))
     assert waiter.future.done()
