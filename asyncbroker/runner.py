@@ -147,6 +147,24 @@ def make_server(
     """The server in front of a broker, with the limits and (without others) the listeners of its
     configuration."""
     config: BrokerConfig = broker.config
+    return Server(
+        make_connections(broker, metrics=metrics, handlers=handlers, observer=observer),
+        config.listeners if listeners is None else listeners,
+        backlog=config.socket_listen_backlog_size,
+        send_buffer_bytes=config.socket_send_buffer_bytes,
+        receive_buffer_bytes=config.socket_receive_buffer_bytes,
+    )
+
+
+def make_connections(
+    broker: Broker,
+    *,
+    metrics: Metrics | None = None,
+    handlers: Mapping[int, Handler] = HANDLERS,
+    observer: RequestObserver | None = None,
+) -> Connections:
+    """What serves a broker's connections, wherever they come from."""
+    config: BrokerConfig = broker.config
     metrics = metrics or Metrics()
     dispatcher: Serving = Dispatcher(
         broker,
@@ -169,7 +187,7 @@ def make_server(
             descriptors_max,
         )
 
-    connections = Connections(
+    return Connections(
         dispatcher,
         clock=broker.clock,
         workers=broker.workers,
@@ -183,13 +201,6 @@ def make_server(
         accept_limits=accept_limits,
         bytes_in_flight_max=in_flight_max if in_flight_max >= 0 else UNLIMITED_BYTES,
         may_sendfile=not is_portable_forced() and hasattr(os, "sendfile"),
-    )
-    return Server(
-        connections,
-        config.listeners if listeners is None else listeners,
-        backlog=config.socket_listen_backlog_size,
-        send_buffer_bytes=config.socket_send_buffer_bytes,
-        receive_buffer_bytes=config.socket_receive_buffer_bytes,
     )
 
 
