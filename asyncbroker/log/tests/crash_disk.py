@@ -50,7 +50,16 @@ def sampled(random: Random) -> Choose:
 class Contents:
     """A file's bytes, with what they were since the last sync."""
 
-    __slots__ = ("_before", "_is_shared", "_sector_bytes", "_sizes", "_writes", "data", "is_lost")
+    __slots__ = (
+        "_before",
+        "_forgotten_count",
+        "_is_shared",
+        "_sector_bytes",
+        "_sizes",
+        "_writes",
+        "data",
+        "is_lost",
+    )
 
     def __init__(self, sector_bytes: int, data: bytearray | None = None) -> None:
         self.data = bytearray() if data is None else data
@@ -63,15 +72,18 @@ class Contents:
         self._writes: list[tuple[int, bytes]] = []
         # The size at the last sync and after each change since.
         self._sizes = [len(self.data)]
+        # How many changes a sync has made certain.
+        self._forgotten_count = 0
         # A sync has failed.
         self.is_lost = False
 
     def write(self, data: Buffer, position: int) -> None:
         self._own()
-        self._remember(position, bytes(data))
+        written = bytes(data)
+        self._remember(position, written)
         if position > len(self.data):
             self.data.extend(bytes(position - len(self.data)))
-        self.data[position : position + len(data)] = data
+        self.data[position : position + len(written)] = written
         self._sizes.append(len(self.data))
 
     def truncate(self, size: int) -> None:
@@ -80,14 +92,35 @@ class Contents:
             self._remember(size, bytes(len(self.data) - size))
             del self.data[size:]
         else:
+            self._writes.append((size, b""))
             self.data.extend(bytes(size - len(self.data)))
         self._sizes.append(size)
 
     def sync(self) -> None:
         if not self.is_lost:
+            self._forgotten_count += len(self._writes)
             self._before.clear()
             self._writes.clear()
             self._sizes = [len(self.data)]
+
+    def begin_sync(self) -> tuple[int, bytes]:
+        """A sync begins, and takes its time: what is written meanwhile is not in it."""
+        return self._forgotten_count + len(self._writes), bytes(self.data)
+
+    def end_sync(self, begun: tuple[int, bytes]) -> None:
+        """It has come to its end."""
+        count, data = begun
+        count -= self._forgotten_count
+        if self.is_lost or count < 0:
+            return
+        self._forgotten_count += count
+        del self._writes[:count]
+        self._sizes = [len(data), *self._sizes[count + 1 :]]
+        self._before.clear()
+        for position, written in self._writes:
+            for sector in self._sectors(position, len(written)):
+                begin = sector * self._sector_bytes
+                self._before[sector] = data[begin : begin + self._sector_bytes]
 
     def forked(self, choose: Choose) -> Contents:
         """The same with the same past."""
