@@ -1,0 +1,135 @@
+"""Runs many seeds, in processes beside one another, and tells of those that fail.
+
+    python -m asyncbroker.tests.simulation.run_seeds --seeds 1000 --jobs 2
+
+The status is 1 if any has failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import multiprocessing
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from asyncbroker.tests.simulation.simulate import OPERATIONS, Result, simulate
+
+# A process takes so many seeds at a time, and then collects its garbage.
+SEEDS_AT_A_TIME: Final = 20
+
+# The lines of a failed run that are shown.
+TAIL_LINES: Final = 60
+
+REPORT_SECONDS: Final = 30.0
+
+
+@dataclass(slots=True)
+class Total:
+    """What all runs came to."""
+
+    seeds: int = 0
+    operations: int = 0
+    events: int = 0
+    world_seconds: float = 0.0
+    faults: Counter[str] = field(default_factory=Counter)
+    failed: list[int] = field(default_factory=list)
+
+    def add(self, result: Result) -> None:
+        """One more run."""
+        self.seeds += 1
+        self.operations += result.operations
+        self.events += result.events
+        self.world_seconds += result.seconds
+        self.faults.update(result.faults)
+        if result.problems:
+            self.failed.append(result.seed)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.seeds} seeds, {self.operations} operations, {sum(self.faults.values())} "
+            f"crashes and faults, {self.world_seconds / 3600:.1f} simulated hours, "
+            f"{len(self.failed)} failed"
+        )
+
+
+def run_seeds(seeds: Iterable[int], operations: int, *, keeps_lines: bool = False) -> list[Result]:
+    """Runs some seeds, one after the other."""
+    results = [simulate(seed, operations=operations, keeps_lines=keeps_lines) for seed in seeds]
+    gc.collect()
+    return results
+
+
+def _run_chunk(chunk: tuple[int, int, int]) -> list[Result]:
+    first, count, operations = chunk
+    return run_seeds(range(first, first + count), operations)
+
+
+def _results(first: int, count: int, jobs: int, operations: int) -> Iterator[Result]:
+    """The results of all seeds, as they come."""
+    chunks = [
+        (start, min(SEEDS_AT_A_TIME, first + count - start), operations)
+        for start in range(first, first + count, SEEDS_AT_A_TIME)
+    ]
+    # What is imported and compiled once need not be looked at by each collection.
+    simulate(first)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    if jobs == 1:
+        for chunk in chunks:
+            yield from _run_chunk(chunk)
+        return
+    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+        for results in pool.imap_unordered(_run_chunk, chunks):
+            yield from results
+
+
+def _tell(result: Result, operations: int, *, is_verbose: bool) -> None:
+    """What went wrong in a run, and how to see it again."""
+    print(f"\nseed {result.seed} failed, with {result.faults}:")
+    for problem in result.problems[:10]:
+        print(f"  {problem}")
+    again = simulate(result.seed, operations=operations, keeps_lines=True)
+    lines = again.lines if is_verbose else again.lines[-TAIL_LINES:]
+    print("\n".join(lines))
+    if again.digest != result.digest:
+        print(f"its second run was another one: {again.digest:08x}, not {result.digest:08x}")
+    more = "" if operations == OPERATIONS else f" --operations {operations}"
+    print(f"again: scripts/simulate --seeds 1 --first {result.seed}{more} --verbose", flush=True)
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description="Whole-broker simulation")
+    parser.add_argument("--seeds", type=int, default=1000, help="how many")
+    parser.add_argument("--first", type=int, default=1, help="the first of them")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--operations", type=int, default=OPERATIONS, help="a seed, at least")
+    parser.add_argument("--verbose", action="store_true", help="show all of a failure's history")
+    options = parser.parse_args()
+    total = Total()
+    begun = reported = time.monotonic()
+    for result in _results(options.first, options.seeds, options.jobs, options.operations):
+        total.add(result)
+        if result.problems:
+            _tell(result, options.operations, is_verbose=options.verbose)
+        now = time.monotonic()
+        if now - reported > REPORT_SECONDS:
+            reported = now
+            print(f"{now - begun:6.0f} s: {total}", flush=True)
+    seconds = time.monotonic() - begun
+    print(f"{total}, in {seconds:.0f} s ({total.seeds / seconds:.1f} seeds/s)")
+    print(", ".join(f"{name} {count}" for name, count in total.faults.most_common()))
+    if total.failed:
+        print("failed:", *total.failed)
+    return 1 if total.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""A whole broker with clients and faults, in a world of its own, many times over.
+
+Without a failure these tests say that of so many runs, in each of which processes were killed,
+power was cut, disks failed and networks broke, no acknowledged record, commit or topic was lost.
+A failing seed can be looked at with `scripts/simulate --seeds 1 --first SEED --verbose`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from typing import Final
+
+import pytest
+
+from asyncbroker.tests.simulation.run_seeds import run_seeds
+from asyncbroker.tests.simulation.simulate import FAULTS_MIN, OPERATIONS, simulate
+
+IS_LONG: Final = os.environ.get("ASYNCBROKER_LONG", "") not in ("", "0")
+
+# Runs of a few seconds each; all of them come to about a minute of one core.
+SEEDS: Final = 10_000 if IS_LONG else 120
+SEEDS_A_TEST: Final = 20
+
+DIGESTS: Final = """
+from asyncbroker.tests.simulation.simulate import simulate
+for seed in range(1, 9):
+    print(simulate(seed).digest)
+"""
+
+
+@pytest.mark.parametrize("first", range(1, SEEDS, SEEDS_A_TEST))
+def test_nothing_that_was_promised_is_lost(first: int) -> None:
+    failed = {
+        result.seed: result.problems
+        for result in run_seeds(range(first, first + SEEDS_A_TEST), OPERATIONS)
+        if result.problems
+    }
+    assert not failed
+
+
+def test_a_run_has_its_operations_and_its_faults() -> None:
+    result = simulate(1)
+    assert result.operations >= OPERATIONS
+    assert sum(result.faults.values()) >= FAULTS_MIN
+
+
+def test_the_same_seed_is_the_same_run_whatever_the_process() -> None:
+    digests = set()
+    for hash_seed in ("1", "2"):
+        digests.add(
+            subprocess.run(
+                [sys.executable, "-c", DIGESTS],
+                env={**os.environ, "PYTHONHASHSEED": hash_seed},
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout
+        )
+    [digest] = digests
+    assert len(set(digest.split())) == 8
+
+
+def test_a_run_uses_no_real_time_chance_or_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate(1)  # what is imported on the way may look at the clock
+
+    def refuse(*args: object, **keywords: object) -> None:
+        raise AssertionError("something real was used")
+
+    with monkeypatch.context() as patched:
+        for owner, name in (
+            (time, "time"),
+            (time, "monotonic"),
+            (time, "sleep"),
+            (os, "urandom"),
+            (os, "open"),
+        ):
+            patched.setattr(owner, name, refuse)
+        result = simulate(3)
+    assert not result.problems
