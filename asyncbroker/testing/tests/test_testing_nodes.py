@@ -160,9 +160,12 @@ def test_a_node_that_is_down_refuses_and_others_lead(broker: BrokerThread) -> No
     partition = answer.topics[0].partitions[1]
     assert (partition.leader_id, partition.isr_nodes) == (3, [3, 1])
     assert partition.offline_replicas == [2]
+    before = broker.bootstrap_servers
     broker.restart()
+    assert broker.bootstrap_servers == before
     assert [node.is_up for node in broker.nodes] == [True, False, True]
     broker.bring_up(2)
+    assert broker.bootstrap_servers == before
     assert len(metadata(broker, 2).brokers) == 3
     assert broker.leader_of("t", 1) == 3
     broker.move_leader("t", 1, to=2)
