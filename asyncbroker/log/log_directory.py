@@ -6,6 +6,7 @@
     .kafka_cleanshutdown                there only between a clean stop and the next start
     recovery-point-offset-checkpoint    up to where each partition is durable
     log-start-offset-checkpoint         where each partition begins
+    .asyncbroker_checksums              what these may be: they have no checksums of their own
     cleaner-offset-checkpoint           up to where each partition is compacted
     <topic>-<partition>/                one directory a partition
     <topic>-<partition>.<uuid>-delete/  a partition that is being removed
@@ -24,6 +25,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from asyncbroker.log.checkpoint_sums import CheckpointSums
 from asyncbroker.log.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSETS,
@@ -33,7 +35,6 @@ from asyncbroker.log.checkpoints import (
     RECOVERY_POINTS,
     CorruptCheckpoint,
     TopicPartition,
-    decode_offsets,
     decode_partition_metadata,
     decode_properties,
     encode_clean_shutdown,
@@ -99,6 +100,7 @@ class LogDirectory:
         self._log_starts: dict[TopicPartition, int] = {}
         self._cleaner_offsets: dict[TopicPartition, int] = {}
         self._written: dict[str, dict[TopicPartition, int]] = {}
+        self._sums = CheckpointSums(files, path, {})
         # Several workers may be in here.
         self._mutex = threading.Lock()
 
@@ -139,6 +141,7 @@ class LogDirectory:
         names = self._files.list_files(self.path)
         self._check_format(names)
         self._check_owner(names, cluster_id, node_id)
+        self._sums = CheckpointSums(self._files, self.path, names)
         self._recovery_points = self._read_offsets(RECOVERY_POINTS, names)
         self._log_starts = self._read_offsets(LOG_STARTS, names)
         self._cleaner_offsets = self._read_offsets(CLEANER_OFFSETS, names)
@@ -396,7 +399,7 @@ class LogDirectory:
             )
 
     def _read_offsets(self, name: str, names: dict[str, int]) -> dict[TopicPartition, int]:
-        offsets = self._read(name, names, decode_offsets)
+        offsets = self._read(name, names, lambda data: self._sums.decode(name, data))
         if offsets is not None or name not in names:
             self._written[name] = dict(offsets or {})
         return offsets or {}
@@ -421,7 +424,7 @@ class LogDirectory:
         for name, offsets in self._checkpoints():
             current = {key: offset for key, offset in offsets.items() if offset > 0}
             if current != self._written.get(name):
-                self._files.write_atomically(f"{self.path}/{name}", encode_offsets(current))
+                self._sums.write(name, encode_offsets(current))
                 self._written[name] = current
 
     def _has_old_promise(self, key: TopicPartition) -> bool:
