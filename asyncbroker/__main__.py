@@ -29,6 +29,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "consume": Command("consume", "Print the records of a topic."),
     "test-broker": Command("run_with_broker", "Run a command against a fresh broker."),
     "trace": Command("trace", "Show what clients and any broker say to each other."),
+    "explain": Command("explain", "Say what captured bytes mean."),
     "watch": Command("watch", "Watch a consumer group as it moves."),
     "log": Command("log", "Look into, check and repair the files of a stopped broker."),
     "replay": Command("replay", "Send a recording to another broker, or make a test of it."),

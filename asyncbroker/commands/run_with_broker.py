@@ -55,6 +55,12 @@ _PASSED_ON: Final = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
     "--port", type=click.IntRange(0, 65535), default=0, help="Where to listen. [default: any free]"
 )
 @click.option(
+    "--old-broker",
+    "release",
+    metavar="RELEASE",
+    help='Advertise the versions that this release of Kafka had, for example "2.8".',
+)
+@click.option(
     "--trace",
     "trace",
     is_flag=False,
@@ -76,6 +82,7 @@ def run_with_broker(
     settings: tuple[str, ...],
     data: str | None,
     port: int,
+    release: str | None,
     trace: str | None,
     record: str | None,
     trace_on_failure: bool,
@@ -102,6 +109,8 @@ def run_with_broker(
                 assignments(settings, "--set"), directory=data, port=port, trace=observer or False
             )
             stack.enter_context(broker)
+            if release is not None:
+                _become(broker, release)
             for name, partitions in wanted:
                 if name not in broker.topics:
                     broker.topic(name).create(partitions)
@@ -114,6 +123,13 @@ def run_with_broker(
         else:
             status = _wait(broker.bootstrap_servers)
     sys.exit(status)
+
+
+def _become(broker: BrokerThread, release: str) -> None:
+    try:
+        broker.scenarios.old_broker(release)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--old-broker") from error
 
 
 def _parse_topic(text: str) -> tuple[str, int | None]:

@@ -78,6 +78,23 @@ def test_a_directory_keeps_what_was_produced(tmp_path: Path) -> None:
     assert (tmp_path / "data" / "orders-2").is_dir()
 
 
+def test_an_old_broker_serves_what_that_release_had() -> None:
+    result = run(
+        "--old-broker",
+        "2.8",
+        "--topic",
+        "orders:3",
+        "--trace",
+        "api=Produce",
+        "--",
+        sys.executable,
+        "-c",
+        PRODUCE,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "Produce v9 " in result.stderr
+
+
 def test_options_of_the_command_are_its_own() -> None:
     result = run("--", sys.executable, "-c", "import sys; print(sys.argv)", "--trace", "--", "x")
     assert result.stdout.strip() == "['-c', '--trace', '--', 'x']"
@@ -127,7 +144,8 @@ def test_without_a_command_it_says_where_it_is_and_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--topic", "t:x"), ("--set", "no.such.setting=1"), ("--set", "x")]
+    "arguments",
+    [("--old-broker", "9x"), ("--topic", "t:x"), ("--set", "no.such.setting=1"), ("--set", "x")],
 )
 def test_what_cannot_be_is_said(arguments: tuple[str, ...]) -> None:
     result = run(*arguments, "--", "true")

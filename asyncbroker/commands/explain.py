@@ -1,0 +1,160 @@
+"""`asyncbroker explain FILE`: says what captured bytes mean."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO, Final
+
+import click
+
+from asyncbroker.protocol.api import API_BY_NAME
+from asyncbroker.protocol.errors import ProtocolError
+from asyncbroker.tracing.captured import CAPTURE_MAGICS, bytes_of, frames_of
+from asyncbroker.tracing.choice import Choice
+from asyncbroker.tracing.describe import summarise
+from asyncbroker.tracing.exchange import Exchange
+from asyncbroker.tracing.frames import (
+    Head,
+    decode_request,
+    decode_response,
+    expects_response,
+    read_head,
+)
+from asyncbroker.tracing.lines import json_line, plain_line
+from asyncbroker.tracing.plain import plain
+from asyncbroker.tracing.recording import MAGIC, Entry, Kind, NotARecording, RecordingReader
+from asyncbroker.tracing.text import printable
+
+FILE_BYTES_MAX: Final = 64 * 1024 * 1024
+
+
+@click.command()
+@click.argument("file", type=click.File("rb"))
+@click.option(
+    "--response-to",
+    metavar="API:VERSION",
+    help="The bytes are responses to this, for example Fetch:12. [default: requests]",
+)
+@click.option("--brief", is_flag=True, help="Of a recording, a line for each request.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON object a line.")
+def explain(file: BinaryIO, response_to: str | None, brief: bool, as_json: bool) -> None:
+    """Decode the bytes in FILE: a recording, a stream of frames, or a hex dump of one.
+
+    "-" is standard input.
+    """
+    head = None if response_to is None else _parse_head(response_to)
+    beginning = file.read(len(MAGIC))
+    if beginning[:4] in CAPTURE_MAGICS:
+        raise click.ClickException(
+            "this is a packet capture: save the bytes of one TCP stream from it (in Wireshark: "
+            "Follow, TCP Stream, one direction, as Raw), and explain those"
+        )
+    if beginning == MAGIC:
+        choice = Choice(is_json=as_json, is_full=not brief)
+        try:
+            file.seek(0)
+            reader = RecordingReader(file)
+        except (OSError, NotARecording) as error:
+            raise click.ClickException(f"{file.name}: {error}") from error
+        for exchange in exchanges(reader, is_full=choice.is_full):
+            line = json_line(exchange) if as_json else plain_line(exchange, is_full=not brief)
+            click.echo(line)
+        if reader.torn_bytes:
+            click.echo(f"{reader.torn_bytes} bytes at the end are torn", err=True)
+        return
+    data = beginning + file.read(FILE_BYTES_MAX - len(beginning))
+    frames, left_over = frames_of(bytes_of(data))
+    for frame in frames:
+        _show_frame(frame, head, as_json=as_json)
+    if left_over:
+        click.echo(f"{left_over} bytes of an unfinished frame are left over", err=True)
+    if not frames:
+        raise click.ClickException("there are no bytes")
+
+
+def exchanges(entries: Iterable[Entry], *, is_full: bool) -> Iterator[Exchange]:
+    """The requests of a recording with their answers, in the order in which they ended."""
+    peers: dict[int, str] = {}
+    names: dict[bytes, str] = {}
+    waiting: dict[int, list[tuple[Entry, Head, Any, str]]] = {}
+
+    def ended(
+        entry: Entry, head: Head, request: Any, problem: str, answer: Entry | None
+    ) -> Exchange:
+        response = None
+        if answer is not None and not answer.is_cut:
+            try:
+                response = decode_response(head, answer.data)
+            except ProtocolError as error:
+                problem = problem or str(error)
+        for topic in getattr(response, "topics", None) or ():
+            if getattr(topic, "topic_id", None) and getattr(topic, "name", None):
+                names[topic.topic_id] = topic.name
+        return summarise(
+            head,
+            request,
+            response,
+            names.get,
+            at=entry.time_us / 1e6,
+            milliseconds=0.0 if answer is None else (answer.time_us - entry.time_us) / 1000,
+            connection=entry.connection,
+            peer=peers.get(entry.connection, ""),
+            request_bytes=entry.size,
+            response_bytes=None if answer is None else answer.size,
+            problem=problem,
+            is_full=is_full,
+        )
+
+    for entry in entries:
+        if entry.kind is Kind.OPENED:
+            peers[entry.connection] = entry.data.decode("utf-8", "replace")
+        elif entry.kind is Kind.REQUEST:
+            head, request, problem = _request_of(entry)
+            if expects_response(head, request):
+                row = (entry, head, request, problem)
+                waiting.setdefault(entry.connection, []).append(row)
+            else:
+                yield ended(entry, head, request, problem, None)
+        elif entry.kind is Kind.RESPONSE and waiting.get(entry.connection):
+            yield ended(*waiting[entry.connection].pop(0), entry)
+    for rows in waiting.values():
+        for row in rows:
+            yield ended(*row, None)
+
+
+def _request_of(entry: Entry) -> tuple[Head, Any, str]:
+    head = Head(-1, -1, -1, "")
+    try:
+        head = read_head(entry.data)
+        if entry.is_cut:
+            return head, None, "not recorded whole"
+        return head, decode_request(head, entry.data), ""
+    except ProtocolError as error:
+        return head, None, str(error)
+
+
+def _parse_head(text: str) -> Head:
+    name, _, version = text.partition(":")
+    api = {api.name.lower(): api for api in API_BY_NAME.values()}.get(name.lower())
+    if api is None or not version.isdecimal() or int(version) not in api.versions:
+        raise click.BadParameter(
+            f"{text!r} is no API and version that can be decoded", param_hint="--response-to"
+        )
+    return Head(api.key, int(version), -1, "")
+
+
+def _show_frame(frame: bytes, response_to: Head | None, *, as_json: bool) -> None:
+    shown: dict[str, Any] = {"bytes": len(frame)}
+    try:
+        head = read_head(frame) if response_to is None else response_to
+        shown |= {"api": str(head), "correlation_id": head.correlation_id}
+        if response_to is None:
+            shown["client_id"] = head.client_id
+            shown["request"] = plain(decode_request(head, frame))
+        else:
+            shown["correlation_id"] = int.from_bytes(frame[:4], "big", signed=True)
+            shown["response"] = plain(decode_response(head, frame))
+    except ProtocolError as error:
+        shown["problem"] = printable(str(error))
+    click.echo(json.dumps(shown, indent=None if as_json else 2))
