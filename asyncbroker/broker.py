@@ -41,6 +41,8 @@ from asyncbroker.metadata_writer import MetadataWriter
 from asyncbroker.producer_ids import NEXT_PRODUCER_ID, ProducerIds
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.reconcile import Plan, reconcile
+from asyncbroker.removals import Removals
+from asyncbroker.retention import LAST_SEEN, Retention
 from asyncbroker.scrubber import Scrubber
 from asyncbroker.settings import InvalidSetting, broker_setting
 from asyncbroker.storage import Storage
@@ -118,6 +120,7 @@ class Broker:
     producer_ids: ProducerIds
     _logs: LogDirectory
     _metadata: MetadataWriter
+    _removals: Removals
     _housekeeping: Housekeeping
 
     # ---- start
@@ -140,6 +143,7 @@ class Broker:
         if self.topics.get(GROUP_METADATA_TOPIC) is not None:
             self._groups = self._make_groups()
         self._housekeeping.start()
+        self._removals.add(await run(self._logs.half_deleted))
 
     def _open_directory(self) -> LogDirectory:
         """In a worker thread. The cluster's id is kept where Kafka keeps it, and nowhere else."""
@@ -185,8 +189,8 @@ class Broker:
         for change in plan.changes:
             change.apply_to(state)
         doomed = [(found.topic, found.partition) for found in plan.to_delete]
-        for path in self._logs.delete_partitions(doomed) if doomed else ():
-            self._logs.remove(path)
+        if doomed:
+            self._logs.delete_partitions(doomed)
         if plan.strays:
             self._logs.put_aside((found.topic, found.partition) for found in plan.strays)
         if plan.after_deletion:
@@ -198,6 +202,7 @@ class Broker:
             dynamic_default=state.broker_configs.get("", {}),
         )
         self._metadata = MetadataWriter(self._store, self.workers)
+        self._removals = Removals(self._logs, self.storage)
         self.producer_ids = ProducerIds(
             self._metadata, int(state.values.get(NEXT_PRODUCER_ID, "0"))
         )
@@ -209,13 +214,17 @@ class Broker:
             leader_epoch=int(state.values[LEADER_EPOCH]),
             max_partitions=self.config.max_partitions,
             random_bytes=self._random_bytes,
+            removals=self._removals,
             on_deleted=self._on_topics_deleted,
         )
-        self.log_starts = LogStarts(self._logs, self.storage)
+        self.log_starts = LogStarts(self._logs, self.storage, self._removals)
+        last_seen = state.values.get(LAST_SEEN)
+        self.storage.trust_time(None if last_seen is None else int(last_seen))
         cleaner = Cleaner(lambda: self.config, self.storage, self.topics, self._logs)
         scrubber = Scrubber(lambda: self.config, self.storage, self.topics, self._random_bytes)
+        retention = Retention(self.topics, self.log_starts, self.storage, self._metadata)
         self._housekeeping = Housekeeping(
-            self.config, self.storage, self.topics, self._logs, cleaner, scrubber
+            self.config, self.storage, self.topics, self._logs, cleaner, scrubber, retention
         )
 
     async def _pass_leader_epochs(self) -> None:
@@ -304,6 +313,7 @@ class Broker:
         await self._housekeeping.stop()
         await self.topics.finish()
         await self.log_starts.finish()
+        await self._removals.stop()
         await self.commits.close()
         for topic in self.topics:
             for partition in topic.partitions:

@@ -93,6 +93,7 @@ class BrokerConfig:
     log_cleaner_io_max_bytes_per_second: float
 
     log_flush_offset_checkpoint_interval_ms: int
+    log_retention_check_interval_ms: int
     num_recovery_threads_per_data_dir: int
 
     append_inline_max_bytes: int

@@ -16,6 +16,7 @@ from asyncbroker.cleaner import Cleaner
 from asyncbroker.clock import Timer
 from asyncbroker.config import BrokerConfig
 from asyncbroker.log.log_directory import LogDirectory
+from asyncbroker.retention import Retention
 from asyncbroker.scrubber import CHECK_SECONDS, Scrubber
 from asyncbroker.storage import Storage
 from asyncbroker.topics import Topics
@@ -48,6 +49,7 @@ class Housekeeping:
         logs: LogDirectory,
         cleaner: Cleaner,
         scrubber: Scrubber,
+        retention: Retention,
     ) -> None:
         self._config = config
         self._storage = storage
@@ -55,17 +57,20 @@ class Housekeeping:
         self._logs = logs
         self._cleaner = cleaner
         self._scrubber = scrubber
+        self._retention = retention
         self._timers: dict[str, Timer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def _table(self) -> tuple[Chore, ...]:
         checkpoint_seconds = self._config.log_flush_offset_checkpoint_interval_ms / 1000
+        retention_seconds = self._config.log_retention_check_interval_ms / 1000
         return (
             Chore("checkpoint", checkpoint_seconds, self._checkpoint),
             Chore("compact", self._config.log_cleaner_backoff_ms / 1000, self._cleaner.check),
             Chore("scrub", CHECK_SECONDS, self._scrubber.check),
             Chore("close files", CROWD_CHECK_SECONDS, self._close_files),
             Chore("expire producers", PRODUCER_EXPIRATION_SECONDS, self._expire_producers),
+            Chore("retention", retention_seconds, self._retention.check),
         )
 
     def start(self) -> None:

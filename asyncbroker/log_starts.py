@@ -3,7 +3,10 @@
 First the log begins later, so that no reader is given what is on its way out. Then the new
 beginnings are recorded, those of all logs that were asked for together with one write, and then
 whoever asked is answered: not even a crash brings anything back. The files of whole segments go
-after that, as a bonus; a crash in between leaves some that are not part of the log any more.
+after that, as a bonus; a crash in between leaves some below the log's start, which the next look of
+retention finds. Nothing is renamed, let alone removed, before the record is durable: whoever writes
+records to the files anew after a crash (from a journal) has only the recorded start to know by
+which of them must not come back. The renamed files are removed after `file.delete.delay.ms`.
 
 Each change comes to its end, also when the client that asked for it is gone.
 """
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from asyncbroker.log.log_directory import LogDirectory
     from asyncbroker.log.segment import Segment
     from asyncbroker.partition import Partition
+    from asyncbroker.removals import Removals
     from asyncbroker.storage import Storage
 
 logger = logging.getLogger(__name__)
@@ -33,9 +37,12 @@ LogStart = int
 class LogStarts:
     """The one place where beginnings of logs are moved. For the event loop's thread."""
 
-    def __init__(self, logs: LogDirectory, storage: Storage) -> None:
+    def __init__(self, logs: LogDirectory, storage: Storage, removals: Removals) -> None:
         self._logs = logs
         self._storage = storage
+        self._removals = removals
+        # Segments whose files stay until the start of their log is recorded.
+        self._unrecorded: dict[Partition, list[Segment]] = {}
         self._tasks: set[asyncio.Task[list[LogStart | KafkaError]]] = set()
 
     def advance(
@@ -48,6 +55,11 @@ class LogStarts:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return asyncio.shield(task)
+
+    async def retry(self) -> None:
+        """Records what could not be recorded when it was moved, and lets the files go."""
+        if moves := [(partition, partition.log_start_offset) for partition in self._unrecorded]:
+            await self.advance(moves)
 
     async def finish(self) -> None:
         """Waits for all changes under way."""
@@ -67,9 +79,41 @@ class LogStarts:
             logger.error("the beginnings of logs could not be recorded: %s", error)
             failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
         return [
-            _finish(partition, done, failure)
+            self._finish(partition, done, failure)
             for (partition, _), done in zip(moves, removed, strict=True)
         ]
+
+    def _finish(
+        self,
+        partition: Partition,
+        moved: asyncio.Future[list[Segment]],
+        failure: KafkaError | None,
+    ) -> LogStart | KafkaError:
+        """Begins to remove what is no part of the log; the outcome of the move."""
+        segments = self._unrecorded.pop(partition, [])
+        error = moved.exception()
+        if error is not None:
+            assert isinstance(error, KafkaError), error
+            return error
+        segments += moved.result()
+        if failure is not None:
+            if segments:
+                self._unrecorded[partition] = segments
+            return failure
+        if segments:
+            removal = partition.run(partition.log.delete_segments, segments)
+            removal.add_done_callback(functools.partial(self._renamed, partition))
+        return partition.log_start_offset
+
+    def _renamed(self, partition: Partition, done: asyncio.Future[list[str]]) -> None:
+        error = done.exception()
+        if error is None:
+            delay_seconds = partition.log.config.file_delete_delay_ms / 1000
+            self._removals.add(done.result(), delay_seconds)
+        elif isinstance(error, OSError):
+            logger.error("%s: segments could not be removed: %s", partition.name, error)
+        else:
+            logger.error("removing segments of %s", partition.name, exc_info=error)
 
 
 def _move(partition: Partition, offset: int) -> asyncio.Future[list[Segment]]:
@@ -85,25 +129,3 @@ def _move(partition: Partition, offset: int) -> asyncio.Future[list[Segment]]:
 
     partition.between_appends(move)
     return moved
-
-
-def _finish(
-    partition: Partition, moved: asyncio.Future[list[Segment]], failure: KafkaError | None
-) -> LogStart | KafkaError:
-    """Begins to remove what is no part of the log; the outcome of the move."""
-    error = moved.exception()
-    if error is not None:
-        assert isinstance(error, KafkaError), error
-        return error
-    if segments := moved.result():
-        removal = partition.run(partition.log.delete_segments, segments)
-        removal.add_done_callback(functools.partial(_removed, partition))
-    return failure or partition.log_start_offset
-
-
-def _removed(partition: Partition, done: asyncio.Future[None]) -> None:
-    error = done.exception()
-    if isinstance(error, OSError):
-        logger.error("%s: segments could not be removed: %s", partition.name, error)
-    elif error is not None:
-        logger.error("removing segments of %s", partition.name, exc_info=error)

@@ -97,6 +97,16 @@ log.roll.jitter.ms                   long    -                    .
     Up to so much is taken off log.roll.ms at random, so that topics do not roll at once.
 log.roll.jitter.hours                int     0                    0..
     As log.roll.jitter.ms, in hours, when that is not given.
+log.retention.ms                     long    -                    .
+    Segments whose records are all older than this are deleted; -1 for never.
+log.retention.minutes                int     -                    .
+    As log.retention.ms, in minutes, when that is not given.
+log.retention.hours                  int     168                  .
+    As log.retention.ms, in hours, when neither is given.
+log.retention.bytes                  long    -1                   .
+    Old segments are deleted while so many bytes of a partition stay; -1 for no limit.
+log.segment.delete.delay.ms          long    60000                0..
+    How long the files of a deleted segment stay, renamed, before they are removed.
 log.index.interval.bytes             int     4096                 0..
     An index entry is written once for so many bytes of log.
 log.index.size.max.bytes             int     10485760             4..
@@ -143,6 +153,8 @@ offsets.topic.segment.bytes          int    104857600   1..
 # The log directory
 log.flush.offset.checkpoint.interval.ms        int  60000  0..
     How often the point is recorded from which recovery must check.
+log.retention.check.interval.ms                long 300000 1..
+    How often segments are looked for that retention deletes.
 num.recovery.threads.per.data.dir              int  2      1..
     Threads that open partitions at start.
 

@@ -47,6 +47,8 @@ compression.type  string  producer  uncompressed|zstd|lz4|snappy|gzip|producer
     The codec that batches are stored in; `producer` keeps the one they came with.
 delete.retention.ms              long    86400000             0..
     How long a compacted topic keeps the mark of a deleted key.
+file.delete.delay.ms             long    60000                0..
+    How long the files of a deleted segment stay, renamed, before they are removed.
 index.interval.bytes             int     4096                 0..
     An index entry is written once for so many bytes of log.
 max.compaction.lag.ms            long    9223372036854775807  1..
@@ -65,6 +67,10 @@ min.compaction.lag.ms            long    0                    0..
     The shortest that a record stays uncompacted.
 min.insync.replicas              int     1                    1..
     Replicas that must be in sync for acks=all; above 1 every such write is refused here.
+retention.bytes                  long    -1                   .
+    Old segments are deleted while so many bytes of the partition stay; -1 for no limit.
+retention.ms                     long    604800000            -1..
+    Segments whose records are all older than this are deleted; -1 for never.
 segment.bytes                    int     1073741824           1048576..
     A segment is closed and a new one begun before it would grow beyond this.
 segment.index.bytes              int     10485760             4..
@@ -83,8 +89,6 @@ compression.lz4.level                    int      9                    1..17
     The level when a batch is compressed with lz4.
 compression.zstd.level                   int      3                    -131072..22
     The level when a batch is compressed with zstd.
-file.delete.delay.ms                     long     60000                0..
-    How long a deleted segment's file stays.
 flush.messages                           long     9223372036854775807  1..
     Records after which the partition is flushed.
 flush.ms                                 long     9223372036854775807  0..
@@ -105,10 +109,6 @@ remote.log.delete.on.disable             boolean  false                .
     Whether remote segments go when tiered storage is turned off.
 remote.storage.enable                    boolean  false                .
     Whether the topic is tiered.
-retention.bytes                          long     -1                   .
-    The size to which a partition's log is cut; -1 for no limit.
-retention.ms                             long     604800000            -1..
-    Segments whose records are all older than this are deleted; -1 for never.
 unclean.leader.election.enable           boolean  false                .
     Whether a replica that is behind may lead when no other can.
 """

@@ -199,18 +199,6 @@ log.local.retention.ms               long     -2                      -2..
     How long records of a tiered partition stay on this disk.
 log.preallocate                      boolean  false                   .
     Whether a segment's file is given its full size at once.
-log.retention.bytes                  long     -1                      .
-    The size to which a partition's log is cut; -1 for no limit.
-log.retention.ms                     long     -                       .
-    Segments whose records are all older than this are deleted; -1 for never.
-log.retention.minutes                int      -                       .
-    As log.retention.ms, in minutes, when that is not given.
-log.retention.hours                  int      168                     .
-    As log.retention.ms, in hours, when neither is given.
-log.retention.check.interval.ms      long     300000                  1..
-    How often it is looked at what must be deleted.
-log.segment.delete.delay.ms          long     60000                   0..
-    How long a deleted segment's file stays.
 
 # Queues of waiting requests
 delete.records.purgatory.purge.interval.requests  int  1     .

@@ -15,6 +15,7 @@ import sys
 from typing import Final
 
 from asyncbroker.clock import Clock
+from asyncbroker.trusted_time import TrustedTime
 from asyncbroker.workers import Workers
 
 logger = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ class Storage:
     is ever durable, so nobody waits for that, and no thread is needed to keep off a disk."""
 
     __slots__ = (
+        "_trusted_time",
         "clock",
         "error",
         "inline_append_bytes_max",
@@ -60,6 +62,16 @@ class Storage:
         self.writeback_bytes = sys.maxsize if is_volatile else writeback_bytes
         self.is_volatile = is_volatile
         self.error: OSError | None = None
+        self._trusted_time = TrustedTime(clock.monotonic(), clock.wall_ms())
+
+    def trust_time(self, last_seen_ms: int | None) -> None:
+        """Begins with the time that an earlier run remembered, if there is one."""
+        clock = self.clock
+        self._trusted_time = TrustedTime(clock.monotonic(), clock.wall_ms(), last_seen_ms)
+
+    def trusted_now_ms(self) -> int:
+        """The wall time to delete by; see `trusted_time.py`."""
+        return self._trusted_time.now_ms(self.clock.monotonic(), self.clock.wall_ms())
 
     def fail(self, error: OSError) -> None:
         """Takes the directory offline until the next start."""

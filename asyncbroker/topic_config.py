@@ -130,6 +130,10 @@ def _log_config(values: Mapping[str, Any], config: BrokerConfig) -> LogConfig:
         min_compaction_lag_ms=values["min.compaction.lag.ms"],
         max_compaction_lag_ms=values["max.compaction.lag.ms"],
         delete_retention_ms=values["delete.retention.ms"],
+        is_deleted_by_retention="delete" in values["cleanup.policy"],
+        retention_ms=values["retention.ms"],
+        retention_bytes=values["retention.bytes"],
+        file_delete_delay_ms=values["file.delete.delay.ms"],
         producer_id_expiration_ms=config.producer_id_expiration_ms,
         decompressed_bytes_max=config.batch_decompressed_max_bytes,
     )

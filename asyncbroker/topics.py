@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from asyncbroker.log.log_directory import LogDirectory
     from asyncbroker.log.partition_log import PartitionLog
     from asyncbroker.metadata_writer import MetadataWriter
+    from asyncbroker.removals import Removals
     from asyncbroker.storage import Storage
 
 logger = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ class Topics:
         leader_epoch: int,
         max_partitions: int,
         random_bytes: Callable[[int], bytes],
+        removals: Removals,
         on_deleted: Callable[[Iterable[str]], None],
     ) -> None:
         self.configs = configs
@@ -71,6 +73,7 @@ class Topics:
         self.leader_epoch = leader_epoch
         self._max_partitions = max_partitions
         self._random_bytes = random_bytes
+        self._removals = removals
         self._on_deleted = on_deleted
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
@@ -386,15 +389,15 @@ class Topics:
             # The store knows that they must go; the next start tries again.
             logger.error("moving away the logs of topic %s failed: %s", stored.name, error)
         else:
-            self._run(self._remove(stored.topic_id, moved), f"remove topic {stored.name}")
+            self._removals.add(moved)
+            self._run(self._forget(stored), f"forget topic {stored.name}")
 
-    async def _remove(self, topic_id: bytes, directories: list[str]) -> None:
+    async def _forget(self, stored: StoredTopic) -> None:
+        """No directory has the name of the deleted topic any more."""
         try:
-            for directory in directories:
-                await self._storage.workers.run(self._logs.remove, directory)
-            await self._metadata.write(ForgetTopic(topic_id))
-        except (OSError, KafkaError) as error:
-            logger.error("removing the files of a deleted topic failed: %s", error)
+            await self._metadata.write(ForgetTopic(stored.topic_id))
+        except KafkaError as error:
+            logger.error("topic %s is forgotten at the next start: %s", stored.name, error)
 
     def _hide(self, topic: Topic) -> None:
         """From here on the topic is gone for clients; waiting fetches are told."""

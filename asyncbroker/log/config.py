@@ -32,6 +32,12 @@ class LogConfig:
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = INT64_MAX
     delete_retention_ms: int = 86_400_000
+    # Whether cleanup.policy has `delete`; without it only what lies below the log's start goes.
+    is_deleted_by_retention: bool = True
+    # -1 is no limit.
+    retention_ms: int = 604_800_000
+    retention_bytes: int = -1
+    file_delete_delay_ms: int = 60_000
     # A broker's setting in Kafka, here because the log is where producers are remembered.
     producer_id_expiration_ms: int = 86_400_000
     # asyncbroker.batch.decompressed.max.bytes, for the batches whose records have to be looked at.

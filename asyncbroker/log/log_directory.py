@@ -59,6 +59,10 @@ DELETED_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"
 
 _NAME_BYTES_MAX: Final = 255
+# How much is removed at once, from a directory with any number of files: one more file is begun
+# as long as it is less.
+_REMOVED_BYTES: Final = 256 << 20
+_REMOVED_FILES: Final = 64
 _PARTITION_NAME: Final = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]+)")
 # Apache Kafka's own metadata, in a directory that was its.
 _FOREIGN_TOPICS: Final = frozenset({"__cluster_metadata"})
@@ -115,7 +119,7 @@ class LogDirectory:
         open_files_max: int | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> LogDirectory:
-        """Takes the directory, making it if needed, and removes what was left half deleted.
+        """Takes the directory, making it if needed.
 
         `cluster_id` and `node_id` are compared with what the directory says, and written to a new
         one. `was_clean` tells whether it was left in order; from here on it counts as not. Raises
@@ -145,9 +149,6 @@ class LogDirectory:
         self._recovery_points = self._read_offsets(RECOVERY_POINTS, names)
         self._log_starts = self._read_offsets(LOG_STARTS, names)
         self._cleaner_offsets = self._read_offsets(CLEANER_OFFSETS, names)
-        for name in self._files.list_directories(self.path):
-            if name.endswith(DELETED_SUFFIX):
-                self._files.remove_tree(f"{self.path}/{name}")
         # A crash can take the names of all partitions; only a directory that is new has had none.
         is_new = FORMAT not in names and not self.partitions()
         self.was_clean = CLEAN_SHUTDOWN in names or is_new
@@ -219,7 +220,7 @@ class LogDirectory:
 
     def delete_partitions(self, partitions: Iterable[TopicPartition]) -> list[str]:
         """Closes partitions for good and takes their names away, durably; gives the directories
-        that `remove` may remove at leisure, or else the next start. Readers keep what they hold."""
+        for `remove_some`, or `half_deleted` of a later run. Readers keep what they hold."""
         return self._take_names(partitions, DELETED_SUFFIX)
 
     def put_aside(self, partitions: Iterable[TopicPartition]) -> list[str]:
@@ -252,9 +253,28 @@ class LogDirectory:
         self._files.sync_directory(self.path)
         return renamed
 
-    def remove(self, path: str) -> None:
-        """Removes a directory that `delete_partitions` gave; as slow as the file system."""
+    def half_deleted(self) -> list[str]:
+        """Directories that `delete_partitions` gave in an earlier run."""
+        names = self._files.list_directories(self.path)
+        return [f"{self.path}/{name}" for name in names if name.endswith(DELETED_SUFFIX)]
+
+    def remove_some(self, path: str) -> bool:
+        """Removes a file, or a part of a directory that `delete_partitions` gave; tells whether
+        something is left. As slow as the file system."""
+        if not path.endswith(DELETED_SUFFIX):
+            self._files.remove(path)
+            return False
+        if not self._files.exists(path):
+            return False
+        sizes = self._files.list_files(path)
+        size = 0
+        for count, name in enumerate(sorted(sizes)):
+            if size >= _REMOVED_BYTES or count >= _REMOVED_FILES:
+                return True
+            self._files.remove(f"{path}/{name}")
+            size += sizes[name]
         self._files.remove_tree(path)
+        return False
 
     def lower_recovery_point(self, topic: str, partition: int, offset: int) -> None:
         """Takes back, durably, the promise beyond `offset`: before a log is truncated to it."""

@@ -50,10 +50,11 @@ from asyncbroker.log.recovery import (
     check_topic_id,
     cut_segments,
 )
+from asyncbroker.log.retention import Expired, find_expired
 from asyncbroker.log.segment import RELATIVE_OFFSET_MAX, Segment
 from asyncbroker.log.system_calls import drop_cached
 from asyncbroker.log.time_search import TimestampOffset, first_at_or_after, first_of_largest
-from asyncbroker.log.unclean_scan import remove_segment
+from asyncbroker.log.unclean_scan import put_aside
 from asyncbroker.protocol.batches import (
     LOG_APPEND_TIME_BIT,
     NO_TIMESTAMP,
@@ -546,7 +547,13 @@ class PartitionLog:
 
     def start_writeback(self) -> None:
         """Asks the system to begin writing; see `Durability.start_writeback`."""
-        self._durability.start_writeback(self._segments)
+        segments = self._segments
+        try:
+            self._durability.start_writeback(segments)
+        except FileNotFoundError:
+            # A segment may be deleted meanwhile.
+            if self._segments is segments:
+                raise
 
     def flush(self) -> int:
         """Makes durable all that was appended before the call; the offset up to which the log is
@@ -620,6 +627,25 @@ class PartitionLog:
             self._files.write_atomically(path, encode_epochs(entries))
             self.epochs.is_dirty = self.epochs.entries is not entries
 
+    def find_expired(self, high_watermark: int, now_ms: int) -> Expired | None:
+        """What retention lets go of; see `find_expired` of `retention.py`. Blocking."""
+        end_offset = self.end_offset
+        segments = self._segments
+        try:
+            return find_expired(
+                segments,
+                self.config,
+                log_start_offset=self.log_start_offset,
+                end_offset=end_offset,
+                high_watermark=high_watermark,
+                now_ms=now_ms,
+            )
+        except FileNotFoundError:
+            # Segments may be deleted meanwhile by somebody else.
+            if self._segments is segments:
+                raise
+            return None
+
     # ---- changes by whoever appends, between appends
 
     def set_config(self, config: LogConfig) -> None:
@@ -632,6 +658,11 @@ class PartitionLog:
     def expire_producers(self, now_ms: int) -> None:
         """Forgets producers that were silent for `producer.id.expiration.ms`."""
         self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
+
+    def roll(self, now_ms: int) -> None:
+        """Begins a new segment, if the newest one has records."""
+        if self._end[1].size > 0:
+            self._roll(now_ms)
 
     def advance_log_start(self, offset: int) -> list[Segment]:
         """Moves the begin of the log up to `offset` (never down); gives the segments that are
@@ -651,20 +682,22 @@ class PartitionLog:
         self.epochs.advance_start(self.log_start_offset)
         return segments[:count]
 
-    def delete_segments(self, segments: list[Segment]) -> None:
-        """Removes the files of segments that `advance_log_start` gave, oldest first; readers keep
-        what they hold. Blocking."""
+    def delete_segments(self, segments: list[Segment]) -> list[str]:
+        """Takes their names away from the files of segments that `advance_log_start` gave, oldest
+        first, and gives the new ones, to be removed at leisure; an open does so too. Readers keep
+        what they hold. Blocking; only once the log's start is recorded durably, or a replay of
+        what was written to the segments could not tell that it must not be."""
         if not segments:
-            return
+            return []
         with self._durability.lock:
             # From here on only a snapshot knows the producers of what goes.
             bases = [segment.base_offset for segment in self._segments]
             self._snapshots.write(bases, sync=True)
             self._snapshots.secure(bases[0])
             # Not while a compacted one gets its final names.
-            for segment in segments:
-                remove_segment(self._files, segment)
+            paths = [path for segment in segments for path in put_aside(self._files, segment)]
         self._damaged.keep(self._segments, self.log_start_offset, self.end_offset)
+        return paths
 
     # ---- compaction
 

@@ -36,6 +36,7 @@ from asyncbroker.log.producers import SNAPSHOT_SUFFIX, ProducerState
 from asyncbroker.log.segment import LOG_SUFFIX, Segment
 from asyncbroker.log.snapshots import SnapshotFiles
 from asyncbroker.log.unclean_scan import (
+    DELETED_SUFFIX,
     INDEX_SUFFIXES,
     PromiseInDoubt,
     UncleanScan,
@@ -46,7 +47,6 @@ from asyncbroker.protocol.batches import verify_crc
 
 logger = logging.getLogger(__name__)
 
-DELETED_SUFFIX: Final = ".deleted"
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, *INDEX_SUFFIXES)

@@ -38,6 +38,7 @@ from asyncbroker.protocol.compression import CorruptBatch
 logger = logging.getLogger(__name__)
 
 QUARANTINED_SUFFIX: Final = ".quarantined"
+DELETED_SUFFIX: Final = ".deleted"
 INDEX_SUFFIXES: Final = (OFFSET_INDEX.suffix, TIME_INDEX.suffix, ".txnindex")
 
 _COPY_BYTES: Final = 1 << 20
@@ -244,6 +245,19 @@ def remove_segment(files: Files, segment: Segment) -> None:
     segment.close()
     for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX):
         files.remove(segment.path + suffix)
+
+
+def put_aside(files: Files, segment: Segment) -> list[str]:
+    """Renames a segment's files to what an open removes, and gives the new names; the log last, as
+    in `remove_segment`."""
+    segment.close()
+    renamed: list[str] = []
+    for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX):
+        path = segment.path + suffix
+        if files.exists(path):
+            renamed.append(path + DELETED_SUFFIX)
+            files.rename(path, renamed[-1])
+    return renamed
 
 
 def add_to_producers(

@@ -75,6 +75,8 @@ def test_every_setting_that_the_broker_obeys_is_an_attribute_or_goes_into_one() 
         "controller.listener.names",
         "log.roll.hours",
         "log.roll.jitter.hours",
+        "log.retention.minutes",
+        "log.retention.hours",
         # One node holds one replica, whatever they say: see `test_more_replicas_...`.
         "default.replication.factor",
         "offsets.topic.replication.factor",

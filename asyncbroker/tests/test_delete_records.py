@@ -171,6 +171,10 @@ async def test_the_files_of_whole_segments_go() -> None:
         assert await delete(test, 8) == (8, NO_ERROR)
         await settle()
         names = [name for name in test.files.list_files("memory/flights-0") if ".log" in name]
+        assert [name.partition(".")[2] for name in names].count("log.deleted") == 2
+        test.clock.advance(60)  # file.delete.delay.ms
+        await settle()
+        names = [name for name in test.files.list_files("memory/flights-0") if ".log" in name]
         assert names == [f"{log.active_base_offset:020}.log"]
         assert log.size == log.active_size < before
         assert offsets_of(await test.fetch(8)) == [8]

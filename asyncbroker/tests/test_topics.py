@@ -136,6 +136,7 @@ async def test_a_deletion_that_was_stored_before_a_crash_is_carried_out() -> Non
     async with machine.broker() as test:
         assert test.broker.topics.get("t") is None
         assert machine.metadata.open().deleted_topics == {}
+        await settle()
         assert directories(machine) == []
         await test.topic("t")
         assert (await test.fetch(topic="t")).high_watermark == 0

@@ -355,7 +355,7 @@ def test_a_deleted_partition_leaves_its_name_at_once_and_its_files_later() -> No
     assert held.read()
     with pytest.raises(OSError, match="closed"):
         append(log)
-    directory.remove(doomed)
+    directory.remove_some(doomed)
     assert files.list_directories(PATH) == []
     directory.checkpoint()
 
@@ -374,7 +374,7 @@ def test_a_full_disk_lets_partitions_be_deleted_and_none_be_made_under_old_promi
 
     files.on_call = full
     for path in directory.delete_partitions([("flights", 0)]):
-        directory.remove(path)
+        directory.remove_some(path)
     assert files.list_directories(PATH) == []
     with pytest.raises(OSError, match="no space"):
         partition(directory)
@@ -406,9 +406,11 @@ def test_a_deletion_that_a_crash_interrupted_is_finished_by_the_next_start() -> 
     directory = LogDirectory.open(files, PATH)
     append_each(partition(directory), 5)
     directory.delete_partitions([("flights", 0)])
-    assert files.list_directories(PATH)
     directory = killed(files)
+    (doomed,) = directory.half_deleted()
+    assert not directory.remove_some(doomed)
     assert files.list_directories(PATH) == []
+    assert directory.half_deleted() == []
     directory.close()
 
 
@@ -418,6 +420,21 @@ def test_a_crash_is_seen_although_it_took_the_names_of_all_partitions() -> None:
     assert not killed(files).was_clean
 
 
+def test_a_directory_of_many_files_goes_in_steps() -> None:
+    files = MemoryFiles()
+    directory = LogDirectory.open(files, PATH)
+    partition(directory)
+    for number in range(150):
+        files.write_whole(f"{PATH}/flights-0/{number}", b"")
+    (doomed,) = directory.delete_partitions([("flights", 0)])
+    left = [len(files.list_files(doomed))]
+    while directory.remove_some(doomed):
+        left.append(len(files.list_files(doomed)))
+    assert left == [152, 88, 24]
+    assert not files.exists(doomed)
+    assert not directory.remove_some(doomed)
+
+
 def test_the_name_of_a_deleted_directory_is_never_too_long(tmp_path: Path) -> None:
     files = RealFiles()
     directory = LogDirectory.open(files, str(tmp_path))
@@ -425,7 +442,7 @@ def test_the_name_of_a_deleted_directory_is_never_too_long(tmp_path: Path) -> No
     partition(directory, topic, 10)
     (doomed,) = directory.delete_partitions([(topic, 10)])
     assert files.exists(doomed)
-    directory.remove(doomed)
+    directory.remove_some(doomed)
     directory.close()
 
 
