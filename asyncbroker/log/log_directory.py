@@ -46,6 +46,7 @@ from asyncbroker.log.config import LogConfig
 from asyncbroker.log.errors import DirectoryRefused
 from asyncbroker.log.files import Files, Lock
 from asyncbroker.log.open_segments import OpenSegments
+from asyncbroker.log.removal import remove_some
 
 if TYPE_CHECKING:
     from asyncbroker.log.partition_log import PartitionLog
@@ -59,10 +60,6 @@ DELETED_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"
 
 _NAME_BYTES_MAX: Final = 255
-# How much is removed at once, from a directory with any number of files: one more file is begun
-# as long as it is less.
-_REMOVED_BYTES: Final = 256 << 20
-_REMOVED_FILES: Final = 64
 _PARTITION_NAME: Final = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]+)")
 # Apache Kafka's own metadata, in a directory that was its.
 _FOREIGN_TOPICS: Final = frozenset({"__cluster_metadata"})
@@ -261,19 +258,9 @@ class LogDirectory:
     def remove_some(self, path: str) -> bool:
         """Removes a file, or a part of a directory that `delete_partitions` gave; tells whether
         something is left. As slow as the file system."""
-        if not path.endswith(DELETED_SUFFIX):
-            self._files.remove(path)
-            return False
-        if not self._files.exists(path):
-            return False
-        sizes = self._files.list_files(path)
-        size = 0
-        for count, name in enumerate(sorted(sizes)):
-            if size >= _REMOVED_BYTES or count >= _REMOVED_FILES:
-                return True
-            self._files.remove(f"{path}/{name}")
-            size += sizes[name]
-        self._files.remove_tree(path)
+        if path.endswith(DELETED_SUFFIX):
+            return remove_some(self._files, path)
+        self._files.remove(path)
         return False
 
     def lower_recovery_point(self, topic: str, partition: int, offset: int) -> None:
