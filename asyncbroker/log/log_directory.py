@@ -45,7 +45,7 @@ from asyncbroker.log.checkpoints import (
 from asyncbroker.log.config import LogConfig
 from asyncbroker.log.errors import DirectoryRefused
 from asyncbroker.log.files import Files, Lock
-from asyncbroker.log.open_segments import OpenSegments
+from asyncbroker.log.open_segments import OpenSegments, open_files_limit
 from asyncbroker.log.removal import remove_some
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class LogDirectory:
             lock = files.lock(f"{path}/{LOCK}")
         except BlockingIOError as error:
             raise DirectoryRefused(f"{path} is in use by another broker") from error
-        open_segments = OpenSegments(files_max=open_files_max or _open_files_max())
+        open_segments = OpenSegments(files_max=open_files_max or open_files_limit())
         directory = cls(files, path, lock, open_segments, random_bytes)
         is_taken = False
         try:
@@ -492,13 +492,3 @@ def _make_directory(files: Files, path: str) -> None:
     for missed in reversed(missing):
         files.make_directory(missed)
         files.sync_directory(os.path.dirname(missed) or os.curdir)
-
-
-def _open_files_max() -> int:
-    """Half of what the process may open: the rest is for connections."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 512
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 1 << 20 if soft == resource.RLIM_INFINITY else max(64, soft // 2)

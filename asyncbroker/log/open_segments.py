@@ -100,3 +100,13 @@ class OpenSegments:
 
     def _forget(self, index: SparseIndex) -> None:
         self._loaded_bytes -= self._loaded.pop(index, 0)
+
+
+def open_files_limit() -> int:
+    """Half of what the process may open: the rest is for connections."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 512
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 20 if soft == resource.RLIM_INFINITY else max(64, soft // 2)
