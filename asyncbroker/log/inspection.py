@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from asyncbroker.log.batch_scan import BatchScan, Damage, GoodBatch
+from asyncbroker.log.checkpoint_sums import CheckpointSums
 from asyncbroker.log.checkpoints import (
     LEADER_EPOCHS,
     LOG_STARTS,
@@ -30,6 +31,7 @@ from asyncbroker.log.checkpoints import (
 )
 from asyncbroker.log.damage import DAMAGED_RANGES, DamagedRange, decode_ranges
 from asyncbroker.log.errors import CorruptIndex
+from asyncbroker.log.files import RealFiles
 from asyncbroker.log.index import OFFSET_INDEX, TIME_INDEX, Entries, Layout
 from asyncbroker.log.producers import (
     SIDECAR_SUFFIX,
@@ -152,11 +154,12 @@ def known_damage(directory: str) -> list[DamagedRange]:
 
 def check_data_directory(path: str) -> Iterator[Finding]:
     """What is wrong with the small files of a data directory; not with its partitions."""
-    names = os.listdir(path)
+    names = {entry.name: entry.stat().st_size for entry in os.scandir(path)}
+    sums = CheckpointSums(RealFiles(), path, names)
     for name in (RECOVERY_POINTS, LOG_STARTS):
-        if name in names:
+        if names.get(name):
             try:
-                decode_offsets(_read(os.path.join(path, name)))
+                sums.decode(name, _read(os.path.join(path, name)))
             except CorruptCheckpoint as damage:
                 yield Finding(os.path.join(path, name), str(damage), IGNORE_CHECKPOINT)
     if META_PROPERTIES in names:
@@ -314,7 +317,9 @@ def recovery_point_of(directory: str) -> int:
     parent = os.path.dirname(os.path.abspath(directory))
     topic, _, index = os.path.basename(os.path.abspath(directory)).rpartition("-")
     try:
-        offsets = decode_offsets(_read(os.path.join(parent, RECOVERY_POINTS)))
+        names = {entry.name: entry.stat().st_size for entry in os.scandir(parent)}
+        sums = CheckpointSums(RealFiles(), parent, names)
+        offsets = sums.decode(RECOVERY_POINTS, _read(os.path.join(parent, RECOVERY_POINTS)))
         return offsets.get((topic, int(index)), 0)
     except (FileNotFoundError, CorruptCheckpoint, ValueError):
         return 0

@@ -169,6 +169,15 @@ def test_a_log_that_ends_before_its_promise_is_found(data: Path) -> None:
     assert "the log ends at offset 10, and was durable to 11: offsets 10 to 10" in result.output
 
 
+def test_a_flipped_digit_in_a_checkpoint_is_found(data: Path) -> None:
+    path = data / "recovery-point-offset-checkpoint"
+    path.write_bytes(path.read_bytes().replace(b" 11", b" 71"))
+    result = run("check", data, "--json")
+    findings = [json.loads(line)["what"] for line in result.output.splitlines()]
+    assert findings == ["its checksum does not match"]
+    assert "nothing to repair" in run("repair", data, "--yes").output
+
+
 def test_a_directory_in_use_is_not_repaired(data: Path) -> None:
     directory, _ = opened(data)
     result = run("repair", data)
