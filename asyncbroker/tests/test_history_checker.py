@@ -124,7 +124,12 @@ def test_what_had_acks_1_may_go_with_the_power_only() -> None:
     stopped = history(a, Ended(End.STOP, 2.0), Ended(End.POWER, 3.0), final=[])
     assert names(stopped) == {"lost-write"}
     # A stop keeps nothing that was lost before it.
-    lost: list[Operation] = [a, Ended(End.POWER, 2.0), Ended(End.STOP, 3.0), send(b"b", 0, 4.0, acks=1)]
+    lost: list[Operation] = [
+        a,
+        Ended(End.POWER, 2.0),
+        Ended(End.STOP, 3.0),
+        send(b"b", 0, 4.0, acks=1),
+    ]
     assert names(history(*lost, Ended(End.POWER, 5.0), final=[])) == set()
 
 
