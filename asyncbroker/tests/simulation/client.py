@@ -171,8 +171,7 @@ def _take(
     if code is not ErrorCode.NONE:
         client.note("fetch", *key, position, code.name)
         return Fetched(code, answer.log_start_offset, position)
-    records = seen_in(bytes(answer.records), position, client)
-    next_position = records[-1].offset + 1 if records else position
+    records, next_position = seen_in(bytes(answer.records), position, client)
     if records or client.random.random() < 0.3:
         client.note("fetch", *key, position, next_position, answer.high_watermark)
     client.shared.history.add(
@@ -191,8 +190,10 @@ def _take(
     return Fetched(code, answer.log_start_offset, next_position)
 
 
-def seen_in(data: bytes, position: int, client: Client) -> list[Seen]:
-    """The records from `position` on in some batches, as a consumer sees them."""
+def seen_in(data: bytes, position: int, client: Client) -> tuple[list[Seen], int]:
+    """The records from `position` on in some batches, as a consumer sees them, and where the next
+    one is. A compacted batch may have no record at all."""
+    next_position = position
     seen: list[Seen] = []
     for header, batch in batches(data):
         if len(batch) < header.size:
@@ -200,12 +201,13 @@ def seen_in(data: bytes, position: int, client: Client) -> list[Seen]:
         if not verify_crc(batch, header):
             client.shared.complain(client.name, f"a damaged batch at {header.base_offset}")
         epoch = header.partition_leader_epoch
+        next_position = header.next_offset
         seen += [
             Seen(record.offset, record.value, record.key, epoch)
             for record in records_of(batch, header)
             if record.offset >= position
         ]
-    return seen
+    return seen, next_position
 
 
 def place_of(topic: str, index: int) -> str:

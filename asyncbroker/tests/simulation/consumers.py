@@ -246,17 +246,17 @@ class Member(Client):
 
     async def _misbehave(self) -> None:
         chance = self.random.random()
-        if chance < 0.02:
+        if chance < 0.03:
             self.note("crashes")
             self.disconnect()
             await self.pause(2.5 * SESSION_MS / 1000)
             self._member_id = ""
             raise Rejoin
-        if chance < 0.04:
+        if chance < 0.10:
             # Out for longer than its session, and does not know it when it comes back.
             self.note("sleeps")
-            await self.pause(3 * SESSION_MS / 1000)
-        elif chance < 0.06:
+            await self.sleep((1.0 + 2.0 * self.random.random()) * SESSION_MS / 1000)
+        elif chance < 0.12:
             await self._leave()
             raise Rejoin
 

@@ -172,6 +172,14 @@ class Machine:
         self.world.after(0.0, process.bury)
         self.world.after(0.0, self.on_gone, how)
 
+    def bury(self) -> None:
+        """The end of the world."""
+        if self.process is not None:
+            self.process.loop.kill()
+            self.process.workers.kill()
+            self.disk.files.is_dead = True
+            self.process.bury()
+
     def pause(self, seconds: float) -> None:
         """Stops the process for a while, as SIGSTOP does; its disk and peers go on."""
         if self.process is not None:

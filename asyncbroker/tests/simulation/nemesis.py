@@ -62,13 +62,19 @@ class Nemesis:
         }
         names = list(kinds)
         chosen = self._random.sample(names, self._random.choice([2, 4, 8, len(names)]))
-        self._kinds = {name: kinds[name] for name in names if name in chosen}
+        self._all_kinds = kinds
+        self._kinds: dict[str, Callable[[], None]] = {}
+        self.do_only([name for name in names if name in chosen])
         machine.on_gone = self._on_gone
 
     @property
     def count(self) -> int:
         """How many faults there were."""
         return sum(self.counts.values())
+
+    def do_only(self, kinds: list[str]) -> None:
+        """Chooses what goes wrong."""
+        self._kinds = {name: self._all_kinds[name] for name in kinds}
 
     def begin(self) -> None:
         """Lets it go wrong from now on."""

@@ -46,6 +46,8 @@ EVENTS_MAX: Final = 100_000
 
 LINES_MAX: Final = 4000
 
+COMPACTED: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+
 # Each run uses one version of each API.
 VERSIONS: Final[dict[str, tuple[int, ...]]] = {
     "Produce": (7, 9, 11),
@@ -152,6 +154,7 @@ class Run:
             {name: self._random.choice(choices) for name, choices in VERSIONS.items()},
             complaints=[],
         )
+        self._compacted: set[str] = set()
         self.clients = self._make_clients()
         self.nemesis = Nemesis(self.machine, self.network, self.history)
         self._problems: list[str] = []
@@ -165,6 +168,7 @@ class Run:
             "group.initial.rebalance.delay.ms": choose(["0", "100"]),
             "group.min.session.timeout.ms": "100",
             "log.flush.offset.checkpoint.interval.ms": choose(["500", "3000", "60000"]),
+            "log.cleaner.backoff.ms": choose(["50", "1000"]),
             "log.index.interval.bytes": "1",
             "log.index.size.max.bytes": choose(["80", "400", "10485760"]),
             "offsets.topic.num.partitions": choose(["1", "2"]),
@@ -179,8 +183,17 @@ class Run:
         random, shared = self._random, self.shared
         specs = [
             TopicSpec("events", random.randint(1, 3), self._topic_settings()),
-            TopicSpec("orders", random.randint(1, 2), self._topic_settings()),
+            TopicSpec(
+                "orders",
+                random.randint(1, 2),
+                {**self._topic_settings(), **(COMPACTED if random.random() < 0.3 else {})},
+            ),
         ]
+        for spec in specs:
+            if "cleanup.policy" in spec.configs:
+                self._compacted.add(spec.name)
+                places = (place_of(spec.name, index) for index in range(spec.partitions))
+                self.history.compacted.update(places)
         names = [spec.name for spec in specs]
         clients: list[Client] = [Admin(shared, "admin", specs, trims=random.random() < 0.5)]
         for number in range(random.randint(1, 2)):
@@ -212,7 +225,7 @@ class Run:
             is_idempotent=is_idempotent,
             acks=random.choice([0, 1, 1, -1, -1]),
             pace_seconds=random.choice([0.02, 0.1, 0.3]),
-            keys=random.choice([0, 5]),
+            keys=5 if topic in self._compacted else random.choice([0, 5]),
         )
 
     # ---- the run
@@ -230,6 +243,9 @@ class Run:
         self.machine.look_for_bugs()
         self._problems += self.shared.complaints + self.machine.complaints
         self._problems += self.loop.failures
+        self.machine.bury()
+        self.loop.kill()
+        self.loop.bury()
         lines = list(self.world.lines) if self.world.lines is not None else []
         return Result(
             self.world.seed,
