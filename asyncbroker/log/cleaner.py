@@ -189,12 +189,14 @@ class Cleaning:
             cleaned.finish()
             for segment in group:
                 _check_whole(segment)  # others may have found damage meanwhile
+                segment.pin()
             yield replacement
             if not replacement.is_shown:
                 raise CleaningAborted(f"{group[0].path} is no longer part of the log")
         finally:
             if not replacement.is_shown:
                 cleaned.remove()
+                self.log.unpin(group)
         self.stats.kept_bytes += cleaned.segment.size
         self.is_swapping = True
         self.log.swap_in(group, cleaned)

@@ -66,9 +66,10 @@ class OpenSegments:
             self._open.pop(segment, None)
 
     def unpinned(self, segment: Segment) -> None:
-        """The segment's file has a name of its own again."""
-        segment.is_pinned = False
-        self.opened(segment)
+        """The segment's file has its final name, by which it is opened when it is needed next."""
+        with self._lock:
+            segment.is_pinned = False
+            segment.file = None
 
     def synced(self, segments: Iterable[Segment]) -> None:
         """Segments became durable: closes them if there are too many."""

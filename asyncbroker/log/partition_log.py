@@ -420,7 +420,8 @@ class PartitionLog:
         begins with damage. Blocking."""
         begin, end = located.position, located.position + located.size
         segment = self._segment_of(located.file.path)
-        if segment is None:
+        # A compacted segment has the name of another that was read here.
+        if segment is None or segment.file not in (None, located.file):
             return None
         self._check(segment, begin, end)
         good_end = segment.good_until(begin, end)
@@ -737,6 +738,11 @@ class PartitionLog:
         self.size -= freed
         self._checkpointed_size -= freed
         return True
+
+    def unpin(self, segments: list[Segment]) -> None:
+        """These are not replaced after all."""
+        for segment in segments:
+            self._open_segments.unpinned(segment)
 
     def swap_in(self, replaced: list[Segment], cleaned: CleanedSegment) -> None:
         """Makes what `replace_segments` did so on the disk. Blocking."""

@@ -401,6 +401,23 @@ def test_a_reader_keeps_the_old_bytes() -> None:
     )
 
 
+def test_a_range_is_held_against_the_file_that_it_is_of() -> None:
+    log = compacted()
+    for at in range(20):
+        put(log, (b"%d" % (at % 3), b"%d" % at))
+    roll(log)
+    before = log.locate(0, 200, end_offset=log.end_offset)
+    clean(log)
+    after = log.locate(0, 200, end_offset=log.end_offset)
+    assert before is not None
+    assert after is not None
+    # Whoever is about to send old bytes that nobody has checked asks again.
+    assert log.checked(before) is None
+    checked = log.checked(after)
+    assert checked is not None
+    assert checked.read() == after.read()
+
+
 def test_reading_while_segments_are_swapped() -> None:
     log = compacted()
     for at in range(200):
