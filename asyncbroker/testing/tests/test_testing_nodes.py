@@ -42,6 +42,7 @@ from asyncbroker.protocol.messages.produce import (
 )
 from asyncbroker.protocol.records import Record, build_batch
 from asyncbroker.testing import Broker, BrokerThread, ErrorCode, assert_records
+from asyncbroker.testing.tests.testing_harness import wait_for_coordinator
 
 
 @pytest.fixture
@@ -259,6 +260,7 @@ def test_librdkafka_follows_leaders_nodes_and_coordinators(broker: BrokerThread)
     ]
     for number, upset in enumerate(upsets, 1):
         upset()
+        wait_for_coordinator(broker, "g")
         step(number)
     consumer.close()
     assert_records(broker.topic("t"), seen)

@@ -23,7 +23,7 @@ from asyncbroker.protocol.messages.metadata import MetadataRequest, MetadataResp
 from asyncbroker.testing import Broker, BrokerThread, assert_records
 from asyncbroker.testing.faults import Faults
 from asyncbroker.testing.releases import RELEASES, release_of, versions_of
-from asyncbroker.testing.tests.testing_harness import make_request
+from asyncbroker.testing.tests.testing_harness import make_request, wait_for_coordinator
 
 
 @pytest.fixture
@@ -247,12 +247,12 @@ def test_a_coordinator_moves_under_a_consumer(nodes: int) -> None:
         assert consumer.poll(10) is not None
         generation = broker.group("g").generation
         broker.scenarios.coordinator_moves("g")
-        # Told by a heartbeat it goes on; told by a commit it may give up the whole connection.
         broker.wait_for(
             until=lambda: any(
                 "NOT_COORDINATOR" in request.errors for request in broker.requests.of("Heartbeat")
             )
         )
+        wait_for_coordinator(broker, "g")
         assert consumer.poll(10) is not None
         consumer.commit(asynchronous=False)
         assert broker.group("g").offsets == {("t", 0): 2}

@@ -8,7 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from asyncbroker.testing import Request
+from asyncbroker.testing import BrokerThread, Request
 
 
 def run_pytest(directory: Path, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -38,3 +38,16 @@ def make_request(**fields: object) -> Request:
         "groups": (),
     }
     return Request(**{**values, **fields})  # type: ignore[arg-type]
+
+
+def wait_for_coordinator(broker: BrokerThread, group: str) -> None:
+    """Returns when a member has reached the group's coordinator of now with a heartbeat. Until then
+    a commit may go to the last one, and librdkafka, told so by a commit, drops its connection and
+    now and then makes no other for a whole session."""
+
+    def is_reached() -> bool:
+        beats = broker.requests.of("Heartbeat")
+        last = beats[-1] if beats else None
+        return last is not None and not last.errors and last.node == broker.coordinator_of(group)
+
+    broker.wait_for(until=is_reached, timeout=20)
