@@ -26,12 +26,13 @@ STATES, SECOND_CRASHES, SECOND_STATES = (16, 6, 3) if IS_LONG else (2, 1, 1)
 
 
 def machines_after(point: Point, at: int, random: Random) -> list[Machine]:
-    """What to look at of a crash at a point. In a short run that is a mixture, and in turns what
-    was synced, everything, and what a killed process leaves."""
+    """What to look at of a crash at a point. In a short run that is a mixture; and at every other
+    point, in turns, what was synced, everything, and what a killed process leaves."""
     if IS_LONG:
         return point.crashes(STATES, random)
     extreme = (point.killed, lambda: point.crashed(synced_only), lambda: point.crashed(everything))
-    return [point.crashed(sampled(random)), extreme[at % 3]()]
+    mixture = point.crashed(sampled(random))
+    return [mixture] if at % 2 else [mixture, extreme[at % 3]()]
 
 
 def explore(scenario: Scenario, random: Random) -> int:
@@ -62,6 +63,6 @@ def explore(scenario: Scenario, random: Random) -> int:
 
 
 @pytest.mark.timeout(1800 if IS_LONG else 120)
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", [name for name in SCENARIOS if IS_LONG or name != "everything"])
 def test_every_promise_survives_a_crash_before_every_change(name: str) -> None:
-    assert explore(SCENARIOS[name], Random(1)) > 200
+    assert explore(SCENARIOS[name], Random(1)) > 100
