@@ -489,6 +489,13 @@ def _make_directory(files: Files, path: str) -> None:
     while path and not files.exists(path):
         missing.append(path)
         path = os.path.dirname(path)
+    if path:
+        try:
+            # A start that was killed may have made it, and come no further.
+            files.sync_directory(os.path.dirname(path) or os.curdir)
+        except OSError as error:
+            # Whoever made a directory in another one that is closed to us was not us.
+            logger.warning("the directory that %s is in could not be synced: %s", path, error)
     for missed in reversed(missing):
         files.make_directory(missed)
         files.sync_directory(os.path.dirname(missed) or os.curdir)

@@ -136,7 +136,9 @@ class Client:
         partition = self.partition(name, index)
         known.answered(batch, Answer(outcome.base_offset, partition.leader_epoch))
         if acks == -1 and batch.number not in known.durable:
-            known.acknowledged(batch, self._read(_batch_at, partition, outcome.base_offset))
+            is_there = outcome.base_offset >= partition.log_start_offset
+            written = self._read(_batch_at, partition, outcome.base_offset) if is_there else None
+            known.acknowledged(batch, written)
         return True
 
     async def delete_records(self, name: str, offset: int, index: int = 0) -> None:

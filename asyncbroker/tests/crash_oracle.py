@@ -59,7 +59,7 @@ class PartitionOracle:
     sent: dict[int, SentBatch] = field(default_factory=dict)
     # By the number of the batch; and those that were answered as durable, with their bytes.
     answers: dict[int, Answer] = field(default_factory=dict)
-    durable: dict[int, bytes] = field(default_factory=dict)
+    durable: dict[int, bytes | None] = field(default_factory=dict)
     # Sent, and missing when the broker was back.
     gone: set[int] = field(default_factory=set)
     # Where the log begins: what was answered, and what was asked at most.
@@ -87,8 +87,8 @@ class PartitionOracle:
         known = self.answers.setdefault(batch.number, answer)
         assert known.offset == answer.offset, f"{batch} was at {known}, and now is at {answer}"
 
-    def acknowledged(self, batch: SentBatch, data: bytes) -> None:
-        """It was answered with acks=all; `data` are its bytes in the log."""
+    def acknowledged(self, batch: SentBatch, data: bytes | None) -> None:
+        """It was answered with acks=all; `data` are its bytes in the log, if it is there still."""
         self.durable.setdefault(batch.number, data)
 
     def starting(self, offset: int) -> None:
@@ -158,8 +158,7 @@ class PartitionOracle:
             assert batch.number not in self.gone, f"was lost, and is back: {batch}"
             answer = self.answers.setdefault(batch.number, Answer(offset, leader_epoch))
             assert answer.offset == offset, f"{batch} was at {answer}, is at {offset}"
-            if batch.number in self.durable:
-                assert self.durable[batch.number] == data, f"other bytes: {batch}"
+            assert self.durable.get(batch.number) in (None, data), f"other bytes: {batch}"
         self._check_lost({*numbers}, log_start_offset, leader_epoch)
 
     def _found(self, log: bytes) -> list[tuple[int, int, SentBatch, bytes]]:

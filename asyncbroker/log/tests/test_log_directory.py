@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import re
@@ -15,6 +16,8 @@ from asyncbroker.log.errors import CorruptLog, DirectoryRefused
 from asyncbroker.log.files import Files, MemoryFiles, RealFiles
 from asyncbroker.log.log_directory import FoundPartition, LogDirectory
 from asyncbroker.log.partition_log import PartitionLog
+from asyncbroker.log.tests.crash_disk import synced_only
+from asyncbroker.log.tests.crash_files import CrashFiles, Died
 from asyncbroker.log.tests.log_harness import (
     NOW_MS,
     TOPIC_ID,
@@ -478,3 +481,25 @@ def test_no_beginning_is_recorded_that_a_crash_could_leave_beyond_the_end(
     else:
         directory.record_log_starts([("flights", 0)])
     assert log.durable_end_offset == 5
+
+
+def test_a_data_directory_is_durable_although_the_first_start_was_killed() -> None:
+    for die_in in range(6):
+        files = CrashFiles()
+        files.die_in = die_in
+        with contextlib.suppress(Died):
+            LogDirectory.open(files, "a/b/data")
+        files = files.killed()
+        LogDirectory.open(files, "a/b/data")
+        assert "a/b/data/.asyncbroker_format" in files.crashed(synced_only).contents()
+
+
+def test_a_data_directory_may_lie_in_one_that_is_closed_to_us() -> None:
+    def fail(operation: str, path: str) -> None:
+        if (operation, path) == ("sync_directory", "a"):
+            raise PermissionError(errno.EACCES, "no")
+
+    files = MemoryFiles()
+    files.make_directory("a/data")
+    files.on_call = fail
+    LogDirectory.open(files, "a/data").close()
