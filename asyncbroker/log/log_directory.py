@@ -277,7 +277,7 @@ class LogDirectory:
         """Records durably where partitions begin now: what was before must not come back."""
         with self._mutex:
             logs = {key: self.logs[key] for key in partitions if key in self.logs}
-        starts = {key: _durable_start(log) for key, log in logs.items()}
+        starts = {key: log.durable_start() for key, log in logs.items()}
         with self._mutex:
             for key, start in starts.items():
                 if self.logs.get(key) is logs[key]:
@@ -293,7 +293,7 @@ class LogDirectory:
         starts: dict[TopicPartition, int] = {}
         for key, log in logs.items():
             try:
-                points[key], starts[key] = log.checkpoint(), _durable_start(log)
+                points[key], starts[key] = log.checkpoint(), log.durable_start()
             except OSError as error:
                 if self.logs.get(key) is log:  # it was not deleted meanwhile
                     logger.error("no checkpoint of %s-%d: %s", *key, error)
@@ -472,15 +472,6 @@ class LogDirectory:
         """A path for a partition that gives up its name; file systems limit the length."""
         ending = f"-{partition}.{self._random_bytes(16).hex()}{suffix}"
         return f"{self.path}/{topic[: _NAME_BYTES_MAX - len(ending)]}{ending}"
-
-
-def _durable_start(log: PartitionLog) -> int:
-    """Where a log begins, once all before that is durable: a log that a crash leaves with an
-    earlier end is emptied, and with it goes what it knew of its producers."""
-    start = log.log_start_offset
-    if log.durable_end_offset < start:
-        log.flush()
-    return start
 
 
 def _make_directory(files: Files, path: str) -> None:

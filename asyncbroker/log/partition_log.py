@@ -683,6 +683,14 @@ class PartitionLog:
         self.epochs.advance_start(self.log_start_offset)
         return segments[:count]
 
+    def durable_start(self) -> int:
+        """Where the log begins, once all before that is durable: a log that a crash leaves with an
+        earlier end is emptied, and with it goes what it knew of its producers. Blocking."""
+        start = self.log_start_offset
+        if self.durable_end_offset < start:
+            self.flush()
+        return start
+
     def delete_segments(self, segments: list[Segment]) -> list[str]:
         """Takes their names away from the files of segments that `advance_log_start` gave, oldest
         first, and gives the new ones, to be removed at leisure; an open does so too. Readers keep
