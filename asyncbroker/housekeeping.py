@@ -18,7 +18,7 @@ from asyncbroker.config import BrokerConfig
 from asyncbroker.log.log_directory import LogDirectory
 from asyncbroker.retention import Retention
 from asyncbroker.scrubber import CHECK_SECONDS, Scrubber
-from asyncbroker.storage import Storage
+from asyncbroker.storage import PASSING_ERRORS, Storage
 from asyncbroker.topics import Topics
 
 logger = logging.getLogger(__name__)
@@ -114,6 +114,9 @@ class Housekeeping:
             await self._storage.workers.run(self._logs.checkpoint)
         except OSError as error:
             logger.error("the checkpoint failed: %s", error)
+            if error.errno not in PASSING_ERRORS:
+                # The disk is broken, or the directory was taken away or made read-only.
+                self._storage.fail(error)
 
     async def _close_files(self) -> None:
         """Makes durable what keeps too many files open."""

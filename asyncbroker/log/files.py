@@ -237,6 +237,9 @@ class RealFile:
 
     def datasync(self) -> None:
         self._calls.datasync(self._fd)
+        # A file that somebody has removed can be written and synced, and nobody will find it.
+        if os.fstat(self._fd).st_nlink == 0:
+            raise _no_such_file(self.path)
 
     def start_writeback(self, position: int, size: int) -> None:
         self._calls.start_writeback(self._fd, position, size)

@@ -286,23 +286,28 @@ class LogDirectory:
 
     def checkpoint(self) -> None:
         """Records how far every partition is durable and where it begins. A partition whose disk
-        fails stays at what was recorded of it; OSError if the records cannot be written."""
+        fails stays at what was recorded of it, and the others' are recorded; then OSError, as if
+        the records cannot be written."""
         with self._mutex:
             logs = dict(self.logs)
         points: dict[TopicPartition, int] = {}
         starts: dict[TopicPartition, int] = {}
+        failed: OSError | None = None
         for key, log in logs.items():
             try:
                 points[key], starts[key] = log.checkpoint(), log.durable_start()
             except OSError as error:
                 if self.logs.get(key) is log:  # it was not deleted meanwhile
                     logger.error("no checkpoint of %s-%d: %s", *key, error)
+                    failed = log.failure or failed or error
         with self._mutex:
             for key, point in points.items():
                 if self.logs.get(key) is logs[key]:
                     self._recovery_points[key] = point
                     self._log_starts[key] = starts[key]
             self._write_offsets()
+        if failed is not None:
+            raise failed
 
     def written_recovery_point(self, topic: str, partition: int) -> int:
         """Up to which offset a partition needs no recovery, as the file says it."""
