@@ -16,6 +16,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Protocol
 
 from asyncbroker.log.system_calls import Buffer, SystemCalls, system_calls
@@ -96,8 +97,7 @@ class Files(Protocol):
     def read_whole(self, path: str) -> bytes: ...
 
     def write_whole(self, path: str, data: Buffer) -> None:
-        """Writes a file anew, neither atomically nor durably: for what can be lost or told by its
-        checksum."""
+        """Writes a file anew, neither atomically nor durably: for what can be lost."""
 
     def write_atomically(self, path: str, data: Buffer) -> None:
         """Replaces a file durably: whatever happens, the old or the new one is there, whole."""
@@ -146,10 +146,8 @@ class RealFiles:
         os.replace(source, target)
 
     def remove(self, path: str) -> None:
-        try:
+        with suppress(FileNotFoundError):
             os.unlink(path)
-        except FileNotFoundError:
-            return
 
     def remove_tree(self, path: str) -> None:
         if os.path.lexists(path):
@@ -237,8 +235,7 @@ class RealFile:
 
     def datasync(self) -> None:
         self._calls.datasync(self._fd)
-        # A file that somebody has removed can be written and synced, and nobody will find it.
-        if os.fstat(self._fd).st_nlink == 0:
+        if os.fstat(self._fd).st_nlink == 0:  # somebody has removed it: no start will find it
             raise _no_such_file(self.path)
 
     def start_writeback(self, position: int, size: int) -> None:
