@@ -155,6 +155,12 @@ class Client:
             assert result.low_watermark == max(offset, known.start_offset)
             known.started(offset)
 
+    def expect_deletion(self, name: str) -> None:
+        """Retention may delete all that is there now."""
+        known = self.oracle.topics[name]
+        for partition, held in zip(self._topic(name).partitions, known.partitions, strict=True):
+            held.starting(partition.high_watermark)
+
     # ---- groups
 
     async def commit(self, group: str, offset: int, topic: str = "flights") -> None:

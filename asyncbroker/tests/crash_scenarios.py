@@ -26,6 +26,8 @@ SETTINGS: Final = {"segment_ms": "1000", "index_interval_bytes": "150"}
 ROLL_SECONDS: Final = 1.5
 # `log.cleaner.backoff.ms`, and some.
 CLEANER_SECONDS: Final = 16.0
+# `log.retention.check.interval.ms`, and some.
+RETENTION_SECONDS: Final = 301.0
 
 
 async def work_on(client: Client) -> None:
@@ -135,6 +137,19 @@ async def groups(client: Client) -> None:
     await client.commit("b", 2)
 
 
+async def retention(client: Client) -> None:
+    """Segments grow old, and are deleted while others are written."""
+    await client.create("brief", settings={**SETTINGS, "retention_ms": "2000"})
+    for _ in range(3):
+        for _ in range(2):
+            await client.produce_once("brief", count=2)
+            await client.produce("brief", acks=1)
+            await client.wait(ROLL_SECONDS)
+        client.expect_deletion("brief")
+        await client.wait(RETENTION_SECONDS)
+    assert client.partition("brief").log_start_offset > 0, "nothing was deleted"
+
+
 async def compaction(client: Client) -> None:
     """A compacted topic is written to and compacted in turns."""
     for at in range(3):
@@ -205,6 +220,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "delete records": Scenario(delete_records, before=filled),
     "topics": Scenario(topics, before=filled),
     "groups": Scenario(groups, before=filled),
+    "retention": Scenario(retention),
     "compaction": Scenario(compaction, before=compacted),
     "everything": Scenario(everything, before=filled),
 }
