@@ -46,7 +46,12 @@ EVENTS_MAX: Final = 100_000
 
 LINES_MAX: Final = 4000
 
+# A reader that gets nothing asks again so often.
+EMPTY_ANSWERS_MAX: Final = 20
+
 COMPACTED: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+
+EXPIRING: Final = {"retention.ms": "1500", "file.delete.delay.ms": "200"}
 
 # Each run uses one version of each API.
 VERSIONS: Final[dict[str, tuple[int, ...]]] = {
@@ -169,6 +174,7 @@ class Run:
             "group.min.session.timeout.ms": "100",
             "log.flush.offset.checkpoint.interval.ms": choose(["500", "3000", "60000"]),
             "log.cleaner.backoff.ms": choose(["50", "1000"]),
+            "log.retention.check.interval.ms": choose(["200", "2000"]),
             "log.index.interval.bytes": "1",
             "log.index.size.max.bytes": choose(["80", "400", "10485760"]),
             "offsets.topic.num.partitions": choose(["1", "2"]),
@@ -182,7 +188,11 @@ class Run:
     def _make_clients(self) -> list[Client]:
         random, shared = self._random, self.shared
         specs = [
-            TopicSpec("events", random.randint(1, 3), self._topic_settings()),
+            TopicSpec(
+                "events",
+                random.randint(1, 3),
+                {**self._topic_settings(), **(EXPIRING if random.random() < 0.3 else {})},
+            ),
             TopicSpec(
                 "orders",
                 random.randint(1, 2),
@@ -190,10 +200,12 @@ class Run:
             ),
         ]
         for spec in specs:
+            places = [place_of(spec.name, index) for index in range(spec.partitions)]
             if "cleanup.policy" in spec.configs:
                 self._compacted.add(spec.name)
-                places = (place_of(spec.name, index) for index in range(spec.partitions))
                 self.history.compacted.update(places)
+            if spec.configs["retention.ms"] != ANY_TIME["retention.ms"]:
+                self.history.expiring.update(places)
         names = [spec.name for spec in specs]
         clients: list[Client] = [Admin(shared, "admin", specs, trims=random.random() < 0.5)]
         for number in range(random.randint(1, 2)):
@@ -320,6 +332,7 @@ class Auditor(Client):
         end = await self._offset_at(name, index, -1)
         records: list[Seen] = []
         position = start
+        patience = EMPTY_ANSWERS_MAX
         while position < end:
             before = len(self.shared.history.operations)
             answer = (
@@ -333,7 +346,11 @@ class Auditor(Client):
             for poll in self.shared.history.operations[before:]:
                 records += getattr(poll, "records", [])
             if answer.next_position == position:
-                break
+                # The log is being compacted, perhaps; if it stays so, what is behind is lost.
+                patience -= 1
+                if not patience:
+                    break
+                await self.pause(0.2)
             position = answer.next_position
         place = place_of(name, index)
         self.shared.history.final[place] = FinalRead(place, start, end, records)
