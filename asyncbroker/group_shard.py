@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from asyncbroker.coordinator.coordinator import GroupCoordinator
-from asyncbroker.coordinator.effects import Append, Effect, Instant, Note, Reply
+from asyncbroker.coordinator.effects import Append, Effect, Instant, MemberKey, Note, Reply
 from asyncbroker.coordinator.effects import Record as KeyAndValue
 from asyncbroker.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from asyncbroker.protocol.records import (
@@ -113,6 +114,8 @@ class GroupShard:
         self._unanswered: dict[PendingReply, None] = {}
         self._gathering = _Round()
         self._writing: _Round | None = None
+        # Members who wait for the disk, with how many answers each.
+        self._held_back: Counter[MemberKey] = Counter()
         self._timer: Timer | None = None
         self._timer_when = 0.0
         # After the next round that fails.
@@ -272,9 +275,9 @@ class GroupShard:
                 if effect.at_once:
                     self._answer(effect)
                 elif self._gathering.records:
-                    self._gathering.replies.append(effect)
+                    self._hold_back(effect, self._gathering)
                 elif self._writing is not None:
-                    self._writing.replies.append(effect)
+                    self._hold_back(effect, self._writing)
                 else:
                     self._answer(effect)
             elif isinstance(effect, Append):
@@ -285,6 +288,21 @@ class GroupShard:
                 about = {"subject": group_id}
                 logger.info("group %s: %s", group_id, _printable(effect.text), extra=about)
         self._arm()
+
+    def _hold_back(self, reply: Reply, round_: _Round) -> None:
+        """Has a reply wait for a round."""
+        round_.replies.append(reply)
+        if reply.member is not None:
+            self._held_back[reply.member] += 1
+
+    def _let_go(self, replies: list[Reply]) -> None:
+        """Answers those who waited for a round that is durable now."""
+        members = [reply.member for reply in replies if reply.member is not None]
+        self._held_back -= Counter(members)
+        if self._coordinator is not None:
+            self._coordinator.answered(members, self._now())
+        for reply in replies:
+            self._answer(reply)
 
     def _answer(self, reply: Reply) -> None:
         token = _token(reply)
@@ -310,8 +328,7 @@ class GroupShard:
             await self._make_durable(self._writing.records)
             self._load_pause_seconds = 0.0
             replies, self._writing = self._writing.replies, None
-            for reply in replies:
-                self._answer(reply)
+            self._let_go(replies)
 
     def _written(self, writer: asyncio.Task[None]) -> None:
         self._writer = None
@@ -349,6 +366,7 @@ class GroupShard:
         self._coordinator = None
         self._gathering = _Round()
         self._writing = None
+        self._held_back.clear()
         self._disarm()
         self._fail(list(self._unanswered))
         if is_closing:
@@ -392,7 +410,7 @@ class GroupShard:
     def _expire(self) -> None:
         self._timer = None
         if self._coordinator is not None:
-            self._carry_out(self._coordinator.expire(self._now()))
+            self._carry_out(self._coordinator.expire(self._now(), self._held_back))
 
     def _refused(self) -> KafkaError:
         return KafkaError(self._refusal)

@@ -13,11 +13,11 @@ members hear ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID and join again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from asyncbroker.coordinator.config import GroupConfig
 from asyncbroker.coordinator.deadlines import RETENTION, DeadlineKind, Deadlines
-from asyncbroker.coordinator.effects import Caller, Effect, Instant, Token
+from asyncbroker.coordinator.effects import Caller, Effect, Instant, MemberKey, Token
 from asyncbroker.coordinator.group import NO_GENERATION, Group, GroupState
 from asyncbroker.coordinator.join import UNKNOWN_MEMBER_ID, join
 from asyncbroker.coordinator.member import Member
@@ -148,6 +148,7 @@ class GroupCoordinator:
         which partitions there are. A commit of a member is a sign of life."""
         turn = self._turn(now)
         group = self._groups.get(request.group_id)
+        member = None
         error = ErrorCode.NONE
         try:
             check_commit(group, request, caller)
@@ -155,12 +156,13 @@ class GroupCoordinator:
             error = refusal.code
         else:
             member = group.members.get(request.member_id) if group is not None else None
-            if group is not None and member is not None:
-                turn.renew_session(group, member)
         response = commit(error, request, exists, self._offsets, turn)
         if group is None and self._offsets.of(request.group_id):
             self._create(request.group_id, now)
-        turn.reply(token, response)
+        if group is not None and member is not None:
+            turn.answer(group, member, token, response)
+        else:
+            turn.reply(token, response)
         return turn.effects
 
     def fetch_offsets(
@@ -268,17 +270,31 @@ class GroupCoordinator:
         """When to call `expire` next, on the monotonic clock; may be early, never late."""
         return self._deadlines.next_deadline()
 
-    def expire(self, now: Instant) -> list[Effect]:
-        """Does what is due: phases of rebalances, sessions, the retention of offsets."""
+    def expire(self, now: Instant, held_back: Container[MemberKey] = ()) -> list[Effect]:
+        """Does what is due: phases of rebalances, sessions, the retention of offsets. Members whose
+        answers are `held_back` by the disk cannot send heartbeats, and are not silent."""
         turn = self._turn(now)
         while (key := self._deadlines.pop_due(now.monotonic)) is not None:
             if key.kind is DeadlineKind.RETENTION:
                 self._expire_offsets(turn)
                 turn.set_deadline(RETENTION, self._config.offsets_retention_check_interval_ms)
             elif (group := self._groups.get(key.group_id)) is not None:
+                member = group.members.get(key.member_id)
+                if member is not None and MemberKey(key.group_id, key.member_id) in held_back:
+                    turn.renew_session(group, member)
+                    continue
                 pass_deadline(group, key, turn)
                 self._drop_if_never_stored(group)
         return turn.effects
+
+    def answered(self, members: Iterable[MemberKey], now: Instant) -> None:
+        """Answers that were held back have gone out: the members' sessions run from now."""
+        turn = self._turn(now)
+        for key in members:
+            group = self._groups.get(key.group_id)
+            member = group.members.get(key.member_id) if group is not None else None
+            if group is not None and member is not None:
+                turn.renew_session(group, member)
 
     # ---- loading
 

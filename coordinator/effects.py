@@ -13,7 +13,9 @@ The ordering contract:
 1. Appends are written in the order in which they were returned, across lists.
 2. A reply is not sent before every append that was returned ahead of it, in this list or in an
    earlier one, is durable. `Reply.at_once` lifts this: a heartbeat is answered while a disk is
-   slow, or slow disks would throw members out of their groups.
+   slow, or slow disks would throw members out of their groups. For the same reason a member whose
+   answer is held back is not silent, and `Reply.member` says whose it is: `expire` is told of such
+   members, and `answered` when their sessions run again.
 
 The state moves before it is durable, so a reply computed from it must not overtake it; that is what
 (2) is for. When an append fails, the state in memory is ahead of the log for good: the driver
@@ -38,13 +40,22 @@ class Append:
     records: tuple[Record, ...]
 
 
+class MemberKey(NamedTuple):
+    """A member of a group."""
+
+    group_id: str
+    member_id: str
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to one request; `at_once` when it need not wait for earlier appends."""
+    """The answer to one request; `at_once` when it need not wait for earlier appends. `member` is
+    who waits for it, where that is a member with a session."""
 
     token: Token
     response: object
     at_once: bool = False
+    member: MemberKey | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,12 +119,10 @@ def _join_with_id(
         reason = f"member {member_id} joined again"
     elif group.state is GroupState.COMPLETING_REBALANCE and is_unchanged:
         # It has not seen the answer to its first JoinGroup: give it again.
-        turn.renew_session(group, member)
-        turn.reply(token, joined(group, member))
+        turn.answer(group, member, token, joined(group, member))
         return
     elif group.state is GroupState.STABLE and is_unchanged and member_id != group.leader_id:
-        turn.renew_session(group, member)
-        turn.reply(token, joined(group, member))
+        turn.answer(group, member, token, joined(group, member))
         return
     elif member_id == group.leader_id:
         # Leaders join again when partitions of their topics were added: assign anew.
@@ -207,7 +205,8 @@ def _replace_static_member(
         member.has_joined = False
         member.join_token = None
         turn.append([group_metadata_record(group)])
-        turn.reply(token, _rejoined_in_place(group, member, caller, old_leader_id))
+        response = _rejoined_in_place(group, member, caller, old_leader_id)
+        turn.answer(group, member, token, response)
 
 
 def _rejoined_in_place(

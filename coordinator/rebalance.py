@@ -96,13 +96,12 @@ def complete_join(group: Group, turn: Turn) -> None:
         f"protocol {group.protocol_name}, leader {group.leader_id}",
     )
     for member in group.members.values():
-        turn.reply(member.join_token, joined(group, member))
+        turn.answer(group, member, member.join_token, joined(group, member))
         member.join_token = None
         member.has_joined = False
         member.is_new = False
         member.is_id_known = True
         group.pending_sync_ids.add(member.member_id)
-        turn.renew_session(group, member)
     turn.set_deadline(sync_deadline(group.group_id), group.rebalance_timeout_ms())
 
 

@@ -30,8 +30,7 @@ def sync(group: Group, request: SyncGroupRequest, token: Token, turn: Turn) -> N
 
     if group.state is GroupState.STABLE:
         _has_synced(group, member, turn)
-        turn.renew_session(group, member)
-        turn.reply(token, _assigned(group, member))
+        turn.answer(group, member, token, _assigned(group, member))
         return
 
     # The client has given up on an older request, which nobody else would ever answer.
@@ -109,9 +108,8 @@ def _take_assignment(group: Group, request: SyncGroupRequest, turn: Turn) -> Non
     turn.append([group_metadata_record(group)])
     for member in group.members.values():
         if member.sync_token is not None:
-            turn.reply(member.sync_token, _assigned(group, member))
+            turn.answer(group, member, member.sync_token, _assigned(group, member))
             member.sync_token = None
-            turn.renew_session(group, member)
 
 
 def _assigned(group: Group, member: Member) -> SyncGroupResponse:

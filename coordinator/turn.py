@@ -10,7 +10,16 @@ from collections.abc import Iterable
 
 from asyncbroker.coordinator.config import GroupConfig
 from asyncbroker.coordinator.deadlines import DeadlineKey, Deadlines, session_deadline
-from asyncbroker.coordinator.effects import Append, Effect, Instant, Note, Record, Reply, Token
+from asyncbroker.coordinator.effects import (
+    Append,
+    Effect,
+    Instant,
+    MemberKey,
+    Note,
+    Record,
+    Reply,
+    Token,
+)
 from asyncbroker.coordinator.group import Group
 from asyncbroker.coordinator.member import Member
 
@@ -40,6 +49,13 @@ class Turn:
         """Answers a request; a token that was forgotten has nobody to answer to."""
         if token is not None:
             self.effects.append(Reply(token, response, at_once))
+
+    def answer(self, group: Group, member: Member, token: Token | None, response: object) -> None:
+        """Answers a member, whose session runs from when the answer goes out."""
+        self.renew_session(group, member)
+        if token is not None:
+            key = MemberKey(group.group_id, member.member_id)
+            self.effects.append(Reply(token, response, member=key))
 
     def note(self, group: Group, text: str) -> None:
         """Tells people what happened."""

@@ -140,6 +140,30 @@ async def test_a_commit_is_answered_when_it_is_durable_and_heartbeats_do_not_wai
         assert offset == 2
 
 
+async def test_a_member_whose_answer_waits_for_the_disk_keeps_its_session() -> None:
+    workers = HeldWorkers()
+    async with under_test(workers=workers) as t:
+        await t.topic()
+        joined = await join_alone(t)  # a session of ten seconds
+        workers.held = {"_flush"}
+        request = commit_request(1)
+        request.member_id = joined.member_id
+        request.generation_id_or_member_epoch = joined.generation_id
+        waiting = t.begin(request, 8)
+        await settle()
+        # It sends one request at a time: no heartbeat comes while this one is not answered.
+        for _ in range(5):
+            t.clock.advance(7)
+            await settle()
+        workers.release()
+        assert (await waiting).topics[0].partitions[0].error_code == 0
+        # From the answer on it has its whole session again, and no more.
+        t.clock.advance(9)
+        assert await heartbeat(t, joined) is ErrorCode.NONE
+        t.clock.advance(11)
+        assert await heartbeat(t, joined) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
 async def test_a_large_round_is_cut_into_batches() -> None:
     async with under_test() as t:
         await t.topic()
