@@ -27,6 +27,8 @@ SETTINGS = ("group.initial.rebalance.delay.ms=0", "log.segment.bytes=1048576")
 class BrokerProcess:
     """One broker process on a data directory: started, killed and started again on one port."""
 
+    program: tuple[str, ...] = ("-m", "asyncbroker")
+
     def __init__(self, data: Path, settings: tuple[str, ...] = SETTINGS) -> None:
         self._data = data
         self._settings = settings
@@ -40,14 +42,16 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Starts the process and waits for the line that says that it answers."""
-        command = [sys.executable, "-m", "asyncbroker", "serve", "--data", str(self._data)]
+        command = [sys.executable, *self.program, "serve", "--data", str(self._data)]
         command += ["--listen", self.bootstrap_servers]
         for setting in self._settings:
             command += ["--set", setting]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         line = self._process.stdout.readline().split()
-        assert line[:2] == ["asyncbroker", "ready"], f"not ready: {line}"
+        if line[:2] != ["asyncbroker", "ready"]:
+            self.kill()
+            raise AssertionError(f"not ready: {line}")
         self.bootstrap_servers = line[2]
 
     def kill(self) -> None:
