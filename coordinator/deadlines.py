@@ -86,13 +86,15 @@ class Deadlines:
     def pop_due(self, now: float) -> DeadlineKey | None:
         """Takes out the earliest deadline that is due at `now`; None when there is none."""
         while self._heap and self._heap[0][0] <= now:
+            entry_when = self._heap[0][0]
             key = self._pop_entry()
             when = self._when.get(key) if key is not None else None
             if key is None or when is None:
                 continue
-            if when <= now:
+            if when == entry_when:
                 del self._when[key]
                 return key
+            # It was moved later: others may be due before it.
             self._push(key, when)
         return None
 

@@ -67,6 +67,14 @@ def test_a_cancelled_deadline_is_never_due() -> None:
     assert drain(deadlines, 9.0) == []
 
 
+def test_a_deadline_that_was_moved_is_due_at_its_new_place() -> None:
+    deadlines = Deadlines()
+    deadlines.set(KEYS[0], 1.0)
+    deadlines.set(KEYS[1], 0.0)
+    deadlines.set(KEYS[1], 2.0)
+    assert drain(deadlines, 2.0) == [KEYS[0], KEYS[1]]
+
+
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("set"), st.sampled_from(KEYS), st.integers(0, 20)),
