@@ -14,7 +14,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from asyncbroker.cleaner import Cleaner
 from asyncbroker.clock import Clock, SystemClock
@@ -72,19 +72,22 @@ class Broker:
         clock: Clock | None = None,
         workers: Workers | None = None,
         *,
+        peer_clock: Clock | None = None,
         files: Files | None = None,
         metadata: MetadataStore | None = None,
         is_volatile: bool | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        """Without `files`, those of the operating system if the configuration names a data
-        directory, otherwise files in memory; without `metadata`, a store of the same kind.
+        """`peer_clock` is the time of those who wait for answers, which a test that moves `clock`
+        leaves alone. Without `files`, those of the operating system if the configuration names a
+        data directory, otherwise files in memory; without `metadata`, a store of the same kind.
         `is_volatile`: nobody need wait for durability; without it, so are files made here."""
         loop = asyncio.get_running_loop()
         is_in_memory = config.data_directory is None
         self.config = config
         self.node_id = config.node_id
         self.clock: Clock = clock or SystemClock(loop)
+        self.peer_clock: Clock = peer_clock or self.clock
         self.workers: Workers = workers or ThreadWorkers(loop, config.worker_threads)
         self.storage = Storage(
             self.clock,
@@ -95,11 +98,11 @@ class Broker:
         )
         self.commits = Commits(self.storage)
         self.fetch_sessions = FetchSessions(
-            self.clock,
+            self.peer_clock,
             slots_max=config.max_incremental_fetch_session_cache_slots,
             random_below=lambda limit: int.from_bytes(random_bytes(8), "big") % limit,
         )
-        self.fetch_waits = FetchWaits(self.clock, count_max=config.max_waiting_fetches)
+        self.fetch_waits = FetchWaits(self.peer_clock, count_max=config.max_waiting_fetches)
         # Held while settings are changed: the new ones follow from the present ones.
         self.altering = asyncio.Lock()
         self._random_bytes = random_bytes
@@ -260,6 +263,27 @@ class Broker:
         )
         groups.start()
         return groups
+
+    # ---- for who moves the clock
+
+    def hurry(self) -> None:
+        """Has done now, or due now, what the broker does now and then."""
+        self._housekeeping.hurry()
+        if self._groups is not None:
+            self._groups.expire_offsets()
+
+    def pace(self, seconds_min: float) -> None:
+        """Leaves at least so much time between two turns of a chore."""
+        self._housekeeping.pause_seconds_min = seconds_min
+
+    def at_work(self) -> list[asyncio.Task[Any]]:
+        """What the broker is doing by itself, and ends without the clock."""
+        return [
+            *self._housekeeping.at_work(),
+            *self.log_starts.at_work(),
+            *self._removals.at_work(),
+            *(() if self._groups is None else self._groups.at_work()),
+        ]
 
     # ---- settings
 

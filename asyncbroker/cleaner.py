@@ -81,6 +81,12 @@ class Cleaner:
             if not pause.done():
                 pause.set_result(None)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether all that is under way waits for the clock."""
+        pauses = sum(not pause.done() for pause in self._pauses)
+        return pauses > 0 and pauses >= len(self._in_progress)
+
     async def check(self) -> None:
         """Compacts all logs that are due."""
         config = self._config()

@@ -57,8 +57,7 @@ class ManualClock:
     def __init__(self, *, monotonic: float = 1_000.0, wall_ms: int = 1_700_000_000_000) -> None:
         self._monotonic = monotonic
         self._wall_ms = float(wall_ms)
-        self._timers: list[_ManualTimer] = []
-        self._timers_set = 0
+        self._timers = Timers()
 
     def monotonic(self) -> float:
         """Seconds moved so far, from an arbitrary start."""
@@ -70,23 +69,17 @@ class ManualClock:
 
     def call_at(self, when: float, callback: Callable[..., object], *args: object) -> Timer:
         """Runs `callback(*args)` in the `advance` that reaches `when`."""
-        self._timers_set += 1
-        timer = _ManualTimer(when, self._timers_set, callback, args)
-        heapq.heappush(self._timers, timer)
-        return timer
+        return self._timers.add(when, callback, args)
 
     def next_deadline(self) -> float | None:
         """When the next callback is due; None without one."""
-        while self._timers and self._timers[0].is_cancelled:
-            heapq.heappop(self._timers)
-        return self._timers[0].when if self._timers else None
+        return self._timers.next_deadline()
 
     def advance(self, seconds: float) -> None:
         """Moves both clocks forward, stopping at each deadline on the way to run its callback."""
         target = self._monotonic + seconds
-        while (deadline := self.next_deadline()) is not None and deadline <= target:
-            timer = heapq.heappop(self._timers)
-            self._move_to(max(deadline, self._monotonic))
+        while (timer := self._timers.pop_due(target)) is not None:
+            self._move_to(max(timer.when, self._monotonic))
             timer.callback(*timer.args)
         self._move_to(target)
 
@@ -99,8 +92,40 @@ class ManualClock:
         self._monotonic = monotonic
 
 
-class _ManualTimer:
-    """One entry of the heap; ties run in the order in which they were set."""
+class Timers:
+    """The timers of a clock that calls by itself: the earliest first, ties as they were set."""
+
+    def __init__(self) -> None:
+        self._heap: list[HeldTimer] = []
+        self._count = 0
+
+    def add(
+        self, when: float, callback: Callable[..., object], args: tuple[object, ...]
+    ) -> HeldTimer:
+        """One more."""
+        self._count += 1
+        timer = HeldTimer(when, self._count, callback, args)
+        heapq.heappush(self._heap, timer)
+        return timer
+
+    def next_deadline(self) -> float | None:
+        """When the next one is due; None without one."""
+        while self._heap and self._heap[0].is_cancelled:
+            heapq.heappop(self._heap)
+        return self._heap[0].when if self._heap else None
+
+    def pop_due(self, now: float) -> HeldTimer | None:
+        """Takes out the earliest that is due at `now`."""
+        deadline = self.next_deadline()
+        return None if deadline is None or deadline > now else heapq.heappop(self._heap)
+
+    def clear(self) -> None:
+        """Forgets them all."""
+        self._heap.clear()
+
+
+class HeldTimer:
+    """One entry of the heap."""
 
     __slots__ = ("args", "callback", "is_cancelled", "number", "when")
 
@@ -113,7 +138,7 @@ class _ManualTimer:
         self.args = args
         self.is_cancelled = False
 
-    def __lt__(self, other: _ManualTimer) -> bool:
+    def __lt__(self, other: HeldTimer) -> bool:
         return (self.when, self.number) < (other.when, other.number)
 
     def cancel(self) -> None:

@@ -174,6 +174,22 @@ class GroupShard:
         if self._coordinator is not None:
             self._carry_out(self._coordinator.forget(token, group_id, self._now()))
 
+    # ---- for who moves the clock
+
+    def expire_offsets(self) -> None:
+        """Looks for expired offsets now."""
+        if self._coordinator is not None:
+            self._carry_out(self._coordinator.expire_offsets(self._now()))
+
+    def postpone_members(self, seconds: float) -> None:
+        """Gives members, and rebalances, so much more time."""
+        if self._coordinator is not None:
+            self._coordinator.postpone_members(seconds)
+
+    def at_work(self) -> list[asyncio.Task[Any]]:
+        """What is being loaded or written."""
+        return [task for task in (self._loader, self._writer) if task is not None]
+
     # ---- loading and closing
 
     def load(self) -> None:

@@ -109,6 +109,22 @@ class Groups:
         shard = self._shards[index] = self._make_shard(await elect())
         shard.load()
 
+    # ---- for who moves the clock
+
+    def expire_offsets(self) -> None:
+        """Looks for expired offsets now."""
+        for shard in self._shards:
+            shard.expire_offsets()
+
+    def postpone_members(self, seconds: float) -> None:
+        """Gives members of all groups, and rebalances, so much more time."""
+        for shard in self._shards:
+            shard.postpone_members(seconds)
+
+    def at_work(self) -> list[asyncio.Task[Any]]:
+        """What is being loaded or written."""
+        return [task for shard in self._shards for task in shard.at_work()]
+
     # ---- requests
 
     def find(self, group_id: str) -> Awaitable[None] | None:

@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 # Kafka's `producer.id.expiration.check.interval.ms`, which is not for users there either.
 PRODUCER_EXPIRATION_SECONDS: Final = 600.0
 
+COMPACT: Final = "compact"
+SCRUB: Final = "scrub"
+
 # How long descriptors may run short: then appends fail that need to open a file.
 CROWD_CHECK_SECONDS: Final = 1.0
 
@@ -59,15 +62,17 @@ class Housekeeping:
         self._scrubber = scrubber
         self._retention = retention
         self._timers: dict[str, Timer] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.pause_seconds_min = 0.0
+        """No chore has its next turn sooner: for who moves the clock by days."""
 
     def _table(self) -> tuple[Chore, ...]:
         checkpoint_seconds = self._config.log_flush_offset_checkpoint_interval_ms / 1000
         retention_seconds = self._config.log_retention_check_interval_ms / 1000
         return (
             Chore("checkpoint", checkpoint_seconds, self._checkpoint),
-            Chore("compact", self._config.log_cleaner_backoff_ms / 1000, self._cleaner.check),
-            Chore("scrub", CHECK_SECONDS, self._scrubber.check),
+            Chore(COMPACT, self._config.log_cleaner_backoff_ms / 1000, self._cleaner.check),
+            Chore(SCRUB, CHECK_SECONDS, self._scrubber.check),
             Chore("close files", CROWD_CHECK_SECONDS, self._close_files),
             Chore("expire producers", PRODUCER_EXPIRATION_SECONDS, self._expire_producers),
             Chore("retention", retention_seconds, self._retention.check),
@@ -76,7 +81,23 @@ class Housekeeping:
     def start(self) -> None:
         """Arms the timers."""
         for chore in self._table():
-            self._arm(chore)
+            self._arm(chore, chore.seconds)
+
+    def hurry(self) -> None:
+        """Makes each chore due now that waits for its turn."""
+        for chore in self._table():
+            if chore.name not in self._tasks:
+                self._timers[chore.name].cancel()
+                self._arm(chore, 0.0)
+
+    def at_work(self) -> list[asyncio.Task[None]]:
+        """Chores that are being done, and do not wait for the clock."""
+        waiting = set[str]()
+        if self._cleaner.is_waiting:
+            waiting.add(COMPACT)
+        if self._scrubber.is_waiting:
+            waiting.add(SCRUB)
+        return [task for name, task in self._tasks.items() if name not in waiting]
 
     async def stop(self) -> None:
         """Disarms the timers and waits for what is under way."""
@@ -86,17 +107,17 @@ class Housekeeping:
         self._cleaner.stop()
         self._scrubber.stop()
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            await asyncio.wait(self._tasks.values())
 
-    def _arm(self, chore: Chore) -> None:
+    def _arm(self, chore: Chore, seconds: float) -> None:
         clock = self._storage.clock
 
         def start() -> None:
             task = asyncio.get_running_loop().create_task(self._run(chore), name=chore.name)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks[chore.name] = task
+            task.add_done_callback(lambda _: self._tasks.pop(chore.name))
 
-        self._timers[chore.name] = clock.call_at(clock.monotonic() + chore.seconds, start)
+        self._timers[chore.name] = clock.call_at(clock.monotonic() + seconds, start)
 
     async def _run(self, chore: Chore) -> None:
         try:
@@ -104,7 +125,7 @@ class Housekeeping:
         except Exception:
             logger.exception("%s failed", chore.name)
         if chore.name in self._timers:
-            self._arm(chore)
+            self._arm(chore, max(chore.seconds, self.pause_seconds_min))
 
     async def _checkpoint(self) -> None:
         """Records up to where logs need no recovery."""

@@ -61,6 +61,10 @@ class LogStarts:
         if moves := [(partition, partition.log_start_offset) for partition in self._unrecorded]:
             await self.advance(moves)
 
+    def at_work(self) -> list[asyncio.Task[list[LogStart | KafkaError]]]:
+        """Changes under way."""
+        return list(self._tasks)
+
     async def finish(self) -> None:
         """Waits for all changes under way."""
         while self._tasks:

@@ -47,6 +47,11 @@ class Removals:
         if self._task is None:
             self._arm()
 
+    def at_work(self) -> list[asyncio.Task[None]]:
+        """The removal under way, unless it waits for the clock."""
+        is_waiting = self._pause is not None and not self._pause.done()
+        return [] if self._task is None or is_waiting else [self._task]
+
     async def stop(self) -> None:
         """Leaves what is not begun to the next start."""
         self._is_stopping = True

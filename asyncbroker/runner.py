@@ -189,7 +189,7 @@ def make_connections(
 
     return Connections(
         dispatcher,
-        clock=broker.clock,
+        clock=broker.peer_clock,
         workers=broker.workers,
         metrics=metrics,
         limits=ConnectionLimits(

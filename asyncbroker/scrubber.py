@@ -61,6 +61,11 @@ class Scrubber:
         if self._pause is not None and not self._pause.done():
             self._pause.set_result(None)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for the clock."""
+        return self._pause is not None and not self._pause.done()
+
     async def check(self) -> None:
         """Goes through all data, if that is due."""
         clock = self._storage.clock

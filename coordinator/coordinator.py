@@ -276,7 +276,7 @@ class GroupCoordinator:
         turn = self._turn(now)
         while (key := self._deadlines.pop_due(now.monotonic)) is not None:
             if key.kind is DeadlineKind.RETENTION:
-                self._expire_offsets(turn)
+                self._expire_offsets(turn, bury_unused=True)
                 turn.set_deadline(RETENTION, self._config.offsets_retention_check_interval_ms)
             elif (group := self._groups.get(key.group_id)) is not None:
                 member = group.members.get(key.member_id)
@@ -295,6 +295,17 @@ class GroupCoordinator:
             member = group.members.get(key.member_id) if group is not None else None
             if group is not None and member is not None:
                 turn.renew_session(group, member)
+
+    def expire_offsets(self, now: Instant) -> list[Effect]:
+        """Forgets expired offsets out of turn, and groups that have nothing left by it."""
+        turn = self._turn(now)
+        self._expire_offsets(turn, bury_unused=False)
+        return turn.effects
+
+    def postpone_members(self, seconds: float) -> None:
+        """Moves the ends of all sessions and phases: for a clock that is about to jump while the
+        members' own clocks stay."""
+        self._deadlines.postpone(seconds, but=RETENTION)
 
     # ---- loading
 
@@ -384,8 +395,9 @@ class GroupCoordinator:
             ]
         )
 
-    def _expire_offsets(self, turn: Turn) -> None:
-        """Forgets offsets whose retention is over, and groups that have nothing left."""
+    def _expire_offsets(self, turn: Turn, *, bury_unused: bool) -> None:
+        """Forgets offsets whose retention is over, and groups that have nothing left by it; those
+        that had nothing before as well, if `bury_unused`."""
         retention_ms = self._config.offsets_retention_ms
         for group in list(self._groups.values()):
             group_id = group.group_id
@@ -396,7 +408,8 @@ class GroupCoordinator:
                 turn.note(group, f"{counted(len(expired), 'offset')} expired")
             turn.append(offset_tombstone(group_id, *partition) for partition in expired)
             if (
-                group.state is GroupState.EMPTY
+                (expired or bury_unused)
+                and group.state is GroupState.EMPTY
                 and group.is_unused()
                 and not self._offsets.of(group_id)
                 and not self._offsets.has_pending(group_id)

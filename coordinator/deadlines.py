@@ -74,6 +74,12 @@ class Deadlines:
         """When the deadline is, if it is set."""
         return self._when.get(key)
 
+    def postpone(self, seconds: float, *, but: DeadlineKey) -> None:
+        """Moves all deadlines but one later."""
+        for key in self._when:
+            if key != but:
+                self._when[key] += seconds
+
     def next_deadline(self) -> float | None:
         """When to call `pop_due` next: at or before the earliest deadline; None without one."""
         while self._heap:

@@ -84,7 +84,7 @@ def handle(
 
 async def _finish(broker: Broker, context: RequestContext, fetch: _Fetch) -> FetchResponse:
     """Waits for data, if that is what is missing, and for the disk, if it is needed."""
-    request, waits, clock = fetch.request, broker.fetch_waits, broker.clock
+    request, waits, clock = fetch.request, broker.fetch_waits, broker.peer_clock
     deadline = clock.monotonic() + request.max_wait_ms / 1000
     await fetch.look_on_disk()
     while not (fetch.is_due() or clock.monotonic() >= deadline):

@@ -171,7 +171,7 @@ async def _finish(
 ) -> ProduceResponse | None:
     """Waits for all appends, then for all that has to be durable. `timeout_ms` bounds the latter
     only: a batch that is on its way into the log cannot be called back."""
-    deadline = broker.clock.monotonic() + request.timeout_ms / 1000
+    deadline = broker.peer_clock.monotonic() + request.timeout_ms / 1000
     for item in unfinished:
         if item.durable is not None:
             continue
@@ -185,7 +185,7 @@ async def _finish(
             item.durable = broker.commits.durable(item.partition, appended.last_offset + 1)
     for item in unfinished:
         if item.durable is not None:
-            timer = broker.clock.call_at(deadline, _time_out, item.durable)
+            timer = broker.peer_clock.call_at(deadline, _time_out, item.durable)
             try:
                 await item.durable
             except KafkaError as error:

@@ -8,6 +8,7 @@ by the bridges of `loop_thread.py`. `hands.py` reads and writes topics and group
 and `snapshot.py` the whole state. `faults.py` decides which request fails, and `watch.py`, the one
 seam between the dispatcher and the handlers, carries that out and notes each request in
 `requests.py`. `nodes.py`, `node_view.py` and `node_answers.py` are how one broker poses as several.
+`broker_clock.py` moves the time of `movable_clock.py`.
 `disk.py` and `releases.py` are a bad disk and an old release, `scenarios.py` has what goes wrong by
 name, `assertions.py` the diffs, `plugin.py` pytest's fixtures and `cases.py` unittest's cases.
 

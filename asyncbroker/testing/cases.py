@@ -40,7 +40,7 @@ class KafkaBrokerMixin(_TestCase):
     """Settings of the broker by Kafka's names."""
 
     kafka_options: ClassVar[Mapping[str, Any]] = {}
-    """What else `BrokerThread` takes: `nodes`, `directory`, `kafka_version`."""
+    """What else `BrokerThread` takes: `nodes`, `directory`, `kafka_version`, `clock`."""
 
     kafka_broker: BrokerThread
     """The broker of this test."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 
+from asyncbroker.testing.broker_clock import BrokerClock, is_frozen
 from asyncbroker.testing.faults import Faults
 from asyncbroker.testing.hands import (
     Group,
@@ -39,7 +40,8 @@ class Broker:
     it poses as so many brokers, on as many ports (from `port` on, if that is given).
     `kafka_version`: it serves the versions of that release of Kafka, "2.8" say. `trace`: True
     writes a line for each request to standard error, a text chooses some ("api=Produce errors"), a
-    function is called with each `Exchange` in the broker's thread. Settings go by Kafka's names,
+    function is called with each `Exchange` in the broker's thread. `clock`: "frozen" is one that
+    stands still until the test moves it. Settings go by Kafka's names,
     over those of the test profile. Raises ConfigError, BadChoice, and at the start
     CannotListen, DirectoryRefused or OSError.
 
@@ -57,12 +59,14 @@ class Broker:
         nodes: int = 1,
         kafka_version: str | None = None,
         trace: Trace = False,
+        clock: str = "running",
         **keywords: SettingValue,
     ) -> None:
         config = make_config(
             settings, keywords, directory=directory, host=host, port=port, nodes=nodes
         )
-        self._node = Node(config, nodes, kafka_version, trace=trace)
+        self._node = Node(config, nodes, kafka_version, trace=trace, is_frozen=is_frozen(clock))
+        self._clock = BrokerClock(self._node)
 
     async def __aenter__(self) -> Broker:
         await self.start()
@@ -143,6 +147,11 @@ class Broker:
     def faults(self) -> Faults:
         """Which requests fail."""
         return self._node.faults
+
+    @property
+    def clock(self) -> BrokerClock:
+        """The broker's time, to be moved."""
+        return self._clock
 
     @property
     def scenarios(self) -> Scenarios:

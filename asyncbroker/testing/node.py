@@ -33,6 +33,7 @@ from asyncbroker.testing.faults import Faults
 from asyncbroker.testing.hands import partition_of, topic_of
 from asyncbroker.testing.held_port import HeldPort
 from asyncbroker.testing.loop_thread import NotRunning
+from asyncbroker.testing.movable_clock import MovableClock
 from asyncbroker.testing.node_answers import node_handlers
 from asyncbroker.testing.nodes import NO_LEADER, NodeInfo, Nodes, groups_partition
 from asyncbroker.testing.releases import as_release, release_of
@@ -68,6 +69,7 @@ class Node:
         kafka_version: str | None = None,
         *,
         trace: Trace = False,
+        is_frozen: bool = False,
     ) -> None:
         if nodes < 1:
             raise ValueError(f"nodes={nodes}: there is at least one")
@@ -75,8 +77,9 @@ class Node:
         self.faults = Faults(self.requests.add_note)
         self.release = None if kafka_version is None else release_of(kafka_version)
         self.nodes = Nodes(config.node_id, nodes)
+        self.clock = MovableClock(is_frozen=is_frozen)
         self._config = config
-        self._watch = Watch(self.faults, self.requests)
+        self.watch = Watch(self.faults, self.requests)
         self._observer = make_observer(trace, self.requests.last_faults)
         self._is_in_memory = config.data_directory is None
         disk = self.faults.disk
@@ -134,10 +137,12 @@ class Node:
             if self._is_in_memory
             else ThreadWorkers(loop, self._config.worker_threads)
         )
+        self.clock.attach(loop)
         broker = Broker(
             self._config,
-            SystemClock(loop),
+            self.clock,
             workers,
+            peer_clock=SystemClock(loop),
             files=self._files,
             metadata=self._metadata,
             is_volatile=self._is_in_memory,
@@ -151,12 +156,13 @@ class Node:
             for server in servers.values():
                 server.unbind()
             await workers.close()
+            self.clock.detach()
             self._release_ports()
             raise
         self._broker, self._servers = broker, servers
         # Who looks at a group next is to see it.
         await self._groups_loaded()
-        self._watch.begin()
+        self.watch.begin()
         for server in servers.values():
             server.start()
 
@@ -166,9 +172,10 @@ class Node:
         broker, servers = self._broker, self._servers
         self._broker, self._servers = None, {}
         if broker is not None:
-            self._watch.let_go()
+            self.watch.let_go()
             seconds_max = self._config.stop_timeout_ms / 1000
             status = await stop_in_order(broker, list(servers.values()), seconds_max)
+            self.clock.detach()
             if status:
                 raise RuntimeError(f"the broker did not stop within {seconds_max:g} s")
         if for_good:
@@ -187,7 +194,7 @@ class Node:
             table = as_release(table, self.release)
         if len(self.nodes.ids) > 1:
             table = node_handlers(table, self.nodes, node_id)
-        handlers: dict[int, Handler] = {**self._watch.handlers(table, node_id)}
+        handlers: dict[int, Handler] = {**self.watch.handlers(table, node_id)}
         return make_server(
             broker,
             handlers=handlers,

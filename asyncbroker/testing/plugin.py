@@ -31,7 +31,7 @@ TRACE_OPTION: Final = "--kafka-trace"
 MARKER: Final = "kafka"
 
 # What the marker takes besides settings.
-OPTIONS: Final = ("nodes", "kafka_version")
+OPTIONS: Final = ("nodes", "kafka_version", "clock")
 
 _STARTED: Final = pytest.StashKey[float]()
 
@@ -59,9 +59,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """The marker."""
     config.addinivalue_line(
         "markers",
-        "kafka(settings={}, nodes=1, kafka_version=None, directory=False, **settings): what this "
-        "test's kafka_broker is like; settings by Kafka's names, as a dict or as keywords with "
-        "underscores for dots",
+        "kafka(settings={}, nodes=1, kafka_version=None, directory=False, clock='running', "
+        "**settings): what this test's kafka_broker is like; settings by Kafka's names, as a dict "
+        "or as keywords with underscores for dots",
     )
 
 

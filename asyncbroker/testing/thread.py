@@ -15,6 +15,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 
+from asyncbroker.testing.broker_clock import BrokerClock
 from asyncbroker.testing.embedding import Broker, Topic
 from asyncbroker.testing.faults import Faults
 from asyncbroker.testing.hands import Group
@@ -43,6 +44,7 @@ class BrokerThread:
         nodes: int = 1,
         kafka_version: str | None = None,
         trace: Trace = False,
+        clock: str = "running",
         **keywords: SettingValue,
     ) -> None:
         self._inner = Broker(
@@ -53,6 +55,7 @@ class BrokerThread:
             nodes=nodes,
             kafka_version=kafka_version,
             trace=trace,
+            clock=clock,
             **keywords,
         )
         self._thread = LoopThread()
@@ -128,6 +131,11 @@ class BrokerThread:
         return self._inner.faults
 
     @property
+    def clock(self) -> ThreadClock:
+        """The broker's time, to be moved."""
+        return ThreadClock(self._inner.clock, self._thread)
+
+    @property
     def scenarios(self) -> ThreadScenarios:
         """What goes wrong with Kafka, by name."""
         return ThreadScenarios(self._inner.scenarios, self._thread)
@@ -184,6 +192,29 @@ class ThreadTopic:
         """Creates it, with settings by a topic's names. Raises KafkaError."""
         self._thread.wait(self._inner.create(partitions, settings))
         return self
+
+
+class ThreadClock:
+    """The clock of a broker in a thread."""
+
+    def __init__(self, inner: BrokerClock, thread: LoopThread) -> None:
+        self._inner = inner
+        self._thread = thread
+
+    now = called(BrokerClock.now)
+    """The broker's wall time."""
+
+    advance = waited(BrokerClock.advance)
+    """Moves the clock forward, and returns when all is done that fell due."""
+
+    freeze = called(BrokerClock.freeze)
+    """Time stands still, until `resume` or but for `advance`."""
+
+    resume = called(BrokerClock.resume)
+    """Time goes on by itself."""
+
+    set = called(BrokerClock.set)
+    """Sets the wall clock alone, forward or back."""
 
 
 class ThreadScenarios:

@@ -45,6 +45,8 @@ class Watch:
         # When the next request of a connection, by node and number, may be looked at.
         self._muted: dict[tuple[int, int], float] = {}
         self._is_stopping = False
+        # Set when requests may come in again.
+        self._arrived: asyncio.Event | None = None
 
     def handlers(self, table: Table, node_id: int) -> Table:
         """The table for the dispatcher of one node."""
@@ -64,9 +66,20 @@ class Watch:
     def let_go(self) -> None:
         """The broker stops: nothing is held up any longer."""
         self._is_stopping = True
+        self.let_in()
         for held in list(self._held):
             if not held.done():
                 held.set_result(None)
+
+    def keep_out(self) -> None:
+        """Requests that come wait before they are looked at, until `let_in`."""
+        self._arrived = asyncio.Event()
+
+    def let_in(self) -> None:
+        """Ends it."""
+        if self._arrived is not None:
+            self._arrived.set()
+            self._arrived = None
 
     def serve(
         self,
@@ -78,6 +91,8 @@ class Watch:
         message: Any,
     ) -> Any:
         """Handles one request, as `handle` alone would if there were no faults."""
+        if self._arrived is not None:
+            return self._serve_after(self._arrived, api, node_id, handle, broker, context, message)
         request = self.requests.begin(api.name, node_id, broker, context, message)
         faults: tuple[Fault, ...] = ()
         if self.faults.has_rules:
@@ -95,6 +110,11 @@ class Watch:
             request.answered(response)
             return response
         return self._await(request, response)
+
+    async def _serve_after(self, arrived: asyncio.Event, *request: Any) -> Any:
+        await arrived.wait()
+        response = self.serve(*request)
+        return await response if isinstance(response, Awaitable) else response
 
     async def _await(self, request: Request, awaitable: Awaitable[Any]) -> Any:
         try:
@@ -119,7 +139,7 @@ class Watch:
         kind = None if fault is None else fault.kind
         connection = request.node, context.connection_id
         try:
-            await self._hold(broker, muted_until - broker.clock.monotonic())
+            await self._hold(broker, muted_until - broker.peer_clock.monotonic())
             await self._hold(broker, _milliseconds(faults, FaultKind.DELAY) / 1000)
             if kind is FaultKind.DROP_CONNECTION_BEFORE:
                 raise ProtocolError(f"{kind.value}, by a fault that the test has set")
@@ -144,7 +164,7 @@ class Watch:
             throttle_ms = _milliseconds(faults, FaultKind.THROTTLE)
             if throttle_ms and hasattr(response, "throttle_time_ms"):
                 response.throttle_time_ms = max(response.throttle_time_ms, int(throttle_ms))
-                self._muted[connection] = broker.clock.monotonic() + throttle_ms / 1000
+                self._muted[connection] = broker.peer_clock.monotonic() + throttle_ms / 1000
         except BaseException as error:
             request.failed(error)
             if isinstance(error, ProtocolError) and fault is not None:
@@ -158,7 +178,7 @@ class Watch:
         if seconds <= 0 or self._is_stopping:
             return
         held = self._new_hold()
-        clock = broker.clock
+        clock = broker.peer_clock
         timer = clock.call_at(clock.monotonic() + seconds, _let_go, held)
         try:
             await held
