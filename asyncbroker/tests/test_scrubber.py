@@ -135,6 +135,8 @@ def test_segments_are_scrubbed_one_by_one_and_the_cache_is_left_as_it_was(
         "asyncbroker.log.partition_log.drop_cached",
         lambda fd, position, size: dropped.append((position, size)),
     )
+    # Not every system can say it.
+    monkeypatch.setattr("asyncbroker.log.files.RealFile.is_resident", lambda *_: True)
     directory = str(tmp_path / "flights-0")
     log = open_log(RealFiles(), directory=directory, config=LogConfig(segment_bytes=1 << 20))
     append_each(log, 30, size=100_000)

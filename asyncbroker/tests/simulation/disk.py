@@ -103,6 +103,11 @@ class SimulatedFiles(CrashFiles):
         self._live()
         return super().lock(path)
 
+    def remove(self, path: str) -> None:
+        # What a dead process has left half done tidies up when Python collects it.
+        if not self.is_dead or current_job() is not None:
+            super().remove(path)
+
     def called(self, operation: str, path: str) -> None:
         """Every call comes through here, before it has an effect."""
         self._live()
