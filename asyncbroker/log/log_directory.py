@@ -281,7 +281,7 @@ class LogDirectory:
         with self._mutex:
             for key, start in starts.items():
                 if self.logs.get(key) is logs[key]:
-                    self._log_starts[key] = start
+                    self._log_starts[key] = max(start, self._log_starts.get(key, 0))
             self._write_offsets()
 
     def checkpoint(self) -> None:
@@ -303,8 +303,9 @@ class LogDirectory:
         with self._mutex:
             for key, point in points.items():
                 if self.logs.get(key) is logs[key]:
-                    self._recovery_points[key] = point
-                    self._log_starts[key] = starts[key]
+                    # Others may have recorded more while this went through all logs.
+                    self._recovery_points[key] = max(point, self._recovery_points.get(key, 0))
+                    self._log_starts[key] = max(starts[key], self._log_starts.get(key, 0))
             self._write_offsets()
         if failed is not None:
             raise failed
@@ -321,7 +322,7 @@ class LogDirectory:
         point = log.checkpoint()
         with self._mutex:
             if self.logs.get(key) is log:
-                self._recovery_points[key] = point
+                self._recovery_points[key] = max(point, self._recovery_points.get(key, 0))
                 self._write_offsets()
 
     def cleaner_offset(self, topic: str, partition: int) -> int | None:

@@ -483,6 +483,28 @@ def test_no_beginning_is_recorded_that_a_crash_could_leave_beyond_the_end(
     assert log.durable_end_offset == 5
 
 
+def test_a_checkpoint_takes_nothing_back_that_was_recorded_meanwhile() -> None:
+    files = MemoryFiles()
+    directory = LogDirectory.open(files, PATH)
+    log, other = partition(directory), partition(directory, index=1)
+    append_each(log, 5)
+    append(other)
+
+    def while_the_other_is_looked_at(operation: str, path: str) -> None:
+        if path.startswith(f"{PATH}/flights-1"):
+            files.on_call = None
+            log.advance_log_start(3)
+            directory.record_log_starts([("flights", 0)])
+            directory.checkpoint_partition("flights", 0)
+
+    files.on_call = while_the_other_is_looked_at
+    directory.checkpoint()
+    assert files.on_call is None
+    assert files.read_whole(LOG_STARTS) == b"0\n1\nflights 0 3\n"
+    assert files.read_whole(RECOVERY_POINTS) == b"0\n1\nflights 0 5\n"
+    assert [offset for offset, _ in read_all(partition(killed(files)))] == [3, 4]
+
+
 def test_a_data_directory_is_durable_although_the_first_start_was_killed() -> None:
     for die_in in range(6):
         files = CrashFiles()
