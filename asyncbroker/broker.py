@@ -73,14 +73,16 @@ class Broker:
         workers: Workers | None = None,
         *,
         peer_clock: Clock | None = None,
+        readers: Workers | None = None,
         files: Files | None = None,
         metadata: MetadataStore | None = None,
         is_volatile: bool | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         """`peer_clock` is the time of those who wait for answers, which a test that moves `clock`
-        leaves alone. Without `files`, those of the operating system if the configuration names a
-        data directory, otherwise files in memory; without `metadata`, a store of the same kind.
+        leaves alone. `readers` are threads for cold reads alone; without them the workers do these
+        too. Without `files`, those of the operating system if the configuration names a data
+        directory, otherwise files in memory; without `metadata`, a store of the same kind.
         `is_volatile`: nobody need wait for durability; without it, so are files made here."""
         loop = asyncio.get_running_loop()
         is_in_memory = config.data_directory is None
@@ -92,6 +94,7 @@ class Broker:
         self.storage = Storage(
             self.clock,
             self.workers,
+            readers=readers,
             inline_append_bytes_max=config.append_inline_max_bytes,
             writeback_bytes=config.writeback_bytes,
             is_volatile=is_in_memory and files is None if is_volatile is None else is_volatile,
@@ -347,4 +350,5 @@ class Broker:
             await self.workers.run(lambda: self._logs.close(clean=self.storage.error is None))
         except OSError as error:
             logger.error("the log directory could not be closed in order: %s", error)
+        await self.storage.readers.close()
         await self.workers.close()

@@ -108,6 +108,7 @@ class BrokerConfig:
     scrub_interval_ms: int
     stop_timeout_ms: int
     worker_threads: int
+    reader_threads: int
     writeback_bytes: int
 
     # What was given, by name: in the file or on the command line, and by IncrementalAlterConfigs

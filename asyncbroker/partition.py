@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from asyncbroker.log.file_range import FileRange
     from asyncbroker.log.partition_log import Appended, PartitionLog
     from asyncbroker.protocol.records import BatchHeader
+    from asyncbroker.workers import Workers
 
 logger = logging.getLogger(__name__)
 
@@ -294,7 +295,7 @@ class Partition:
             may_block=True,
         )
         try:
-            return await self.run(locate)
+            return await self.read(locate)
         except (OSError, CorruptLog) as error:
             raise self.read_failed(error) from error
 
@@ -394,8 +395,17 @@ class Partition:
 
     def run(self, function: Callable[..., Result], *args: Any) -> asyncio.Future[Result]:
         """Runs something on the log in a worker thread, known to `drain`."""
+        return self._run(self._storage.workers, function, args)
+
+    def read(self, function: Callable[..., Result], *args: Any) -> asyncio.Future[Result]:
+        """As `run`, for what a reader waits for: in a thread of those that nothing else needs."""
+        return self._run(self._storage.readers, function, args)
+
+    def _run(
+        self, workers: Workers, function: Callable[..., Result], args: tuple[Any, ...]
+    ) -> asyncio.Future[Result]:
         self.enter()
-        future = self._storage.workers.run(function, *args)
+        future = workers.run(function, *args)
         future.add_done_callback(self._ran)
         return future
 

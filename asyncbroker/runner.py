@@ -94,7 +94,8 @@ async def _run(
     loop = asyncio.get_running_loop()
     clock = SystemClock(loop)
     workers = ThreadWorkers(loop, config.worker_threads)
-    broker = Broker(config, clock, workers)
+    readers = ThreadWorkers(loop, config.reader_threads)
+    broker = Broker(config, clock, workers, readers=readers)
     server = make_server(broker, observer=observer)
     try:
         addresses = server.bind()
@@ -190,7 +191,7 @@ def make_connections(
     return Connections(
         dispatcher,
         clock=broker.peer_clock,
-        workers=broker.workers,
+        workers=broker.storage.readers,
         metrics=metrics,
         limits=ConnectionLimits(
             frame_bytes_max=config.socket_request_max_bytes,

@@ -199,4 +199,6 @@ asyncbroker.writeback.bytes               int      8388608    1..
     Appended bytes of a partition after which the system is asked to write them to disk.
 asyncbroker.worker.threads                int      12         1..
     Threads for work on files that would block the event loop.
+asyncbroker.reader.threads                int      8          1..
+    Threads that read for consumers what is not in memory.
 """

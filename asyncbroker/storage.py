@@ -34,8 +34,10 @@ PASSING_ERRORS: Final = frozenset(
 
 
 class Storage:
-    """One log directory, as its partitions see it. `is_volatile`: it is in memory and nothing in it
-    is ever durable, so nobody waits for that, and no thread is needed to keep off a disk."""
+    """One log directory, as its partitions see it. `readers` are the threads that wait for a disk
+    on behalf of consumers: however many these are, an fsync finds a thread. `is_volatile`: it is in
+    memory and nothing in it is ever durable, so nobody waits for that, and no thread is needed to
+    keep off a disk."""
 
     __slots__ = (
         "_trusted_time",
@@ -43,6 +45,7 @@ class Storage:
         "error",
         "inline_append_bytes_max",
         "is_volatile",
+        "readers",
         "workers",
         "writeback_bytes",
     )
@@ -52,12 +55,14 @@ class Storage:
         clock: Clock,
         workers: Workers,
         *,
+        readers: Workers | None = None,
         inline_append_bytes_max: int = INLINE_APPEND_BYTES_MAX,
         writeback_bytes: int = WRITEBACK_BYTES,
         is_volatile: bool = False,
     ) -> None:
         self.clock = clock
         self.workers = workers
+        self.readers = readers or workers
         self.inline_append_bytes_max = sys.maxsize if is_volatile else inline_append_bytes_max
         self.writeback_bytes = sys.maxsize if is_volatile else writeback_bytes
         self.is_volatile = is_volatile

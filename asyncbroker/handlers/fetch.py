@@ -343,13 +343,13 @@ class _Fetch:
             if is_sent and not self._has_aborted(partition):
                 continue
             try:
-                checked = await partition.run(partition.log.checked, located)
+                checked = await partition.read(partition.log.checked, located)
                 if checked is not None and self._has_aborted(partition):
                     await self._tell_aborted(look, partition, checked)
                 if checked is None:
                     self._take(look, b"")
                 elif not is_large:
-                    self._take(look, await partition.run(checked.read))
+                    self._take(look, await partition.read(checked.read))
                 else:
                     assert look.answer is not None
                     look.answer.records = look.located = checked
@@ -364,7 +364,7 @@ class _Fetch:
 
     async def _tell_aborted(self, look: _Look, partition: Partition, located: FileRange) -> None:
         assert look.answer is not None
-        aborted = await partition.run(partition.log.aborted_in, located, look.fetch_offset)
+        aborted = await partition.read(partition.log.aborted_in, located, look.fetch_offset)
         look.answer.aborted_transactions = [
             AbortedTransaction(each.producer_id, each.first_offset)
             for each in sorted(aborted, key=lambda each: each.first_offset)

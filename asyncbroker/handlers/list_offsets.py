@@ -126,9 +126,9 @@ def _look_up(
     if timestamp < 0 and version < VERSION_OF.get(timestamp, version + 1):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     if timestamp == MAX_TIMESTAMP:
-        return partition.run(partition.log.max_timestamp, end_offset)
+        return partition.read(partition.log.max_timestamp, end_offset)
     if timestamp >= 0:
-        return partition.run(partition.log.offset_for_timestamp, timestamp, end_offset)
+        return partition.read(partition.log.offset_for_timestamp, timestamp, end_offset)
     if timestamp == LATEST:
         result.offset = end_offset
         result.leader_epoch = partition.leader_epoch

@@ -78,6 +78,7 @@ def find_range(
         bytes_max,
         end_offset=limited_to,
         always_one=always_one,
+        may_block=may_block,
     )
     if found is not None:
         return found if found.size > 0 else None
@@ -108,6 +109,7 @@ def _range_in_recent(
     *,
     end_offset: int | None,
     always_one: bool,
+    may_block: bool,
 ) -> FileRange | None:
     """As `_range_in_segment`, of the newest batches, and without asking a file; None for an offset
     before them. They have no gaps; the appender may already have added some beyond `limit`."""
@@ -124,7 +126,7 @@ def _range_in_recent(
         if stop == start and always_one:
             stop = positions[at + 1] if at + 1 < len(offsets) else limit
     stop = min(stop, limit)
-    return _range_of(segment, start, stop)
+    return _range_of(segment, start, stop, may_block)
 
 
 def _range_in_segment(
@@ -151,12 +153,13 @@ def _range_in_segment(
     if end_offset is not None:
         end = segment.position_of(end_offset, stop, may_block=may_block)
         stop = stop if end is None else end
-    return _range_of(segment, start, stop)
+    return _range_of(segment, start, stop, may_block)
 
 
-def _range_of(segment: Segment, start: int, stop: int) -> FileRange:
+def _range_of(segment: Segment, start: int, stop: int, may_block: bool) -> FileRange:
     """What lies between two positions, up to the first damage that is known."""
+    file = segment.open_file(may_block=may_block)
     if segment.holes:
         stop = segment.good_until(start, stop)
     is_trusted = segment.trusted.covers(start, stop)
-    return FileRange(segment.open_file(), start, stop - start, is_trusted=is_trusted)
+    return FileRange(file, start, stop - start, is_trusted=is_trusted)

@@ -135,10 +135,12 @@ class Segment:
         """Whether there are bytes that were not made durable."""
         return self.size != self.flushed_size
 
-    def open_file(self, *, create: bool = False) -> File:
+    def open_file(self, *, create: bool = False, may_block: bool = True) -> File:
         """The log's file, opened if it is not. Hold it while using it."""
         file = self.file
         if file is None:
+            if not may_block:
+                raise WouldBlock(self.log_path)
             with self._opening:
                 file = self.file
                 if file is None:
@@ -383,9 +385,7 @@ class Segment:
     def _steps(self, position: int, limit: int, may_block: bool) -> Iterator[tuple[int, int, int]]:
         """Last offset, position and size of each batch from `position` on that begins below
         `limit`."""
-        file = self.open_file() if may_block else self.file
-        if file is None:
-            raise WouldBlock(self.log_path)
+        file = self.open_file(may_block=may_block)
         while position < limit:
             size = min(_HEADERS_CHUNK_BYTES, limit - position)
             chunk = file.pread(size, position) if may_block else file.pread_nowait(size, position)

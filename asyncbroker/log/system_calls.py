@@ -27,6 +27,8 @@ _LARGE_BYTES: Final = 64 << 10
 _F_FULLFSYNC: Final = 51  # macOS, where fsync() leaves the data in the drive's cache
 _SYNC_FILE_RANGE_WRITE: Final = 2
 _SYS_CACHESTAT: Final = 451  # the same number on every architecture
+# So many ranges are looked at closely after one that was not in memory.
+_DOUBTS: Final = 4096
 # What a file system or kernel answers that does not know a call: the fallback is used instead.
 _UNSUPPORTED: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM})
 
@@ -164,12 +166,18 @@ class _Cachestat(ctypes.Structure):
 
 
 def _is_resident(libc: ctypes.CDLL) -> Callable[[int, int, int], bool]:
-    """cachestat where the kernel has it (3 us for 1 MB), else mincore (50 us)."""
+    """cachestat where the kernel has it (3 us for 1 MB), else mincore (50 us).
+
+    cachestat counts pages that are still being read, and to read these is to wait for the disk.
+    A reader's own reads begin with a range that is not there, so after one of those mincore, which
+    knows the difference, has to agree for a while.
+    """
     syscall = libc.syscall
     is_known = True
+    doubts = 0
 
     def is_resident(fd: int, position: int, size: int) -> bool:
-        nonlocal is_known
+        nonlocal is_known, doubts
         if size <= 0:
             return True
         if is_known:
@@ -184,7 +192,13 @@ def _is_resident(libc: ctypes.CDLL) -> Callable[[int, int, int], bool]:
                 0,
             )
             if status == 0:
-                return bool(found.cached >= count)
+                if found.cached < count:
+                    doubts = _DOUBTS
+                    return False
+                if not doubts:
+                    return True
+                doubts -= 1
+                return resident_by_mincore(libc, fd, position, size)
             # Old kernels do not have it, some sandboxes forbid it: not asked again.
             is_known = False
         return resident_by_mincore(libc, fd, position, size)

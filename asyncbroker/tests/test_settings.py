@@ -104,6 +104,7 @@ def test_our_own_settings_end_in_their_unit_or_count_things() -> None:
         "asyncbroker.max.open.files",
         "asyncbroker.max.waiting.fetches",
         "asyncbroker.worker.threads",
+        "asyncbroker.reader.threads",
         "asyncbroker.replication.factor.cap",
     }
     assert {name for name in own if not name.endswith(units)} <= counts

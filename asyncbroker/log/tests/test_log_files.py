@@ -187,6 +187,27 @@ def test_fresh_bytes_are_in_memory_and_evicted_ones_are_not(tmp_path: Path) -> N
     assert file.pread_nowait(100, 5000) == b"x" * 100
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is in memory")
+def test_what_is_still_being_read_is_not_in_memory_yet(tmp_path: Path) -> None:
+    """Somebody's read, or the readahead that follows it, has its pages in the cache before they
+    are there; who then reads the same with `sendfile` waits for the disk."""
+    file = RealFiles(portable=False).open(str(tmp_path / "a"), create=True)
+    size, piece = 16 << 20, 64 << 10
+    file.pwrite(os.urandom(size), 0)
+    file.datasync()
+    fd = file.fileno()
+    assert fd is not None
+    for _ in range(4):
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        if file.is_resident(0, size):
+            pytest.skip("this file system keeps its pages")
+        for position in range(0, size, piece):
+            if position % (1 << 20) == 0:
+                os.posix_fadvise(fd, position, 1 << 20, os.POSIX_FADV_WILLNEED)
+            if file.is_resident(position, piece):
+                assert file.pread_nowait(piece, position) is not None
+
+
 def test_short_writes_and_reads_are_continued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

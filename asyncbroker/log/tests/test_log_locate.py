@@ -314,6 +314,22 @@ def test_an_index_is_not_rebuilt_on_the_event_loop() -> None:
     assert log.locate(last, 400, end_offset=100, may_block=False) is not None
 
 
+def test_a_file_is_not_opened_on_the_event_loop() -> None:
+    files = MemoryFiles()
+    log = open_log(files)
+    append_each(log, 500)
+    log.flush()
+    opened: list[str] = []
+    files.on_call = lambda operation, path: opened.append(path) if operation == "open" else None
+    for offset, segment in ((0, log._segments[0]), (499, log._segments[-1])):
+        segment.file = None
+        with pytest.raises(WouldBlock):
+            log.locate(offset, 400, end_offset=500, may_block=False)
+        assert not opened
+        assert log.locate(offset, 400, end_offset=500) is not None
+        opened.clear()
+
+
 # ---- beside deletion
 
 
