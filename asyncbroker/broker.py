@@ -27,9 +27,11 @@ from asyncbroker.log.checkpoints import META_PROPERTIES, encode_uuid
 from asyncbroker.log.errors import DirectoryRefused
 from asyncbroker.log.files import MemoryFiles, RealFiles
 from asyncbroker.log.log_directory import LogDirectory
+from asyncbroker.log.reserve import Reserve
 from asyncbroker.log_starts import LogStarts
 from asyncbroker.metadata_store import (
     FILE_NAME,
+    Change,
     MemoryMetadataStore,
     MetadataStore,
     SetBrokerConfigs,
@@ -91,6 +93,10 @@ class Broker:
         self.clock: Clock = clock or SystemClock(loop)
         self.peer_clock: Clock = peer_clock or self.clock
         self.workers: Workers = workers or ThreadWorkers(loop, config.worker_threads)
+        self._directory = config.data_directory or MEMORY_DIRECTORY
+        self._files: Files = files or (MemoryFiles() if is_in_memory else RealFiles())
+        reserve_bytes = 0 if is_in_memory else config.reserve_bytes
+        self._reserve = Reserve(self._files, self._directory, reserve_bytes)
         self.storage = Storage(
             self.clock,
             self.workers,
@@ -98,6 +104,7 @@ class Broker:
             inline_append_bytes_max=config.append_inline_max_bytes,
             writeback_bytes=config.writeback_bytes,
             is_volatile=is_in_memory and files is None if is_volatile is None else is_volatile,
+            reserve=self._reserve,
         )
         self.commits = Commits(self.storage)
         self.fetch_sessions = FetchSessions(
@@ -109,8 +116,6 @@ class Broker:
         # Held while settings are changed: the new ones follow from the present ones.
         self.altering = asyncio.Lock()
         self._random_bytes = random_bytes
-        self._directory = config.data_directory or MEMORY_DIRECTORY
-        self._files: Files = files or (MemoryFiles() if is_in_memory else RealFiles())
         self._store: MetadataStore = metadata or (
             MemoryMetadataStore()
             if is_in_memory
@@ -161,6 +166,7 @@ class Broker:
             node_id=self.node_id,
             open_files_max=self.config.max_open_files or None,
             random_bytes=self._random_bytes,
+            reserve=self._reserve,
         )
         if logs.cluster_id is None:
             logs.close(clean=False)
@@ -191,7 +197,7 @@ class Broker:
 
     def _prepare(self, state: StoredState, plan: Plan) -> None:
         """In a worker thread: carries out the plan, before anything is opened."""
-        self._store.apply(plan.changes)
+        self._apply(plan.changes)
         for change in plan.changes:
             change.apply_to(state)
         doomed = [(found.topic, found.partition) for found in plan.to_delete]
@@ -200,14 +206,17 @@ class Broker:
         if plan.strays:
             self._logs.put_aside((found.topic, found.partition) for found in plan.strays)
         if plan.after_deletion:
-            self._store.apply(plan.after_deletion)
+            self._apply(plan.after_deletion)
+
+    def _apply(self, changes: list[Change]) -> None:
+        self._reserve.with_room(lambda: self._store.apply(changes))
 
     def _put_together(self, state: StoredState) -> None:
         self.config = self.config.with_dynamic(
             dynamic=state.broker_configs.get(str(self.node_id), {}),
             dynamic_default=state.broker_configs.get("", {}),
         )
-        self._metadata = MetadataWriter(self._store, self.workers)
+        self._metadata = MetadataWriter(self._store, self.workers, self._reserve)
         self._removals = Removals(self._logs, self.storage)
         self.producer_ids = ProducerIds(
             self._metadata, int(state.values.get(NEXT_PRODUCER_ID, "0"))

@@ -104,6 +104,7 @@ class BrokerConfig:
     max_open_files: int
     max_waiting_fetches: int
     replication_factor_cap: bool
+    reserve_bytes: int
     scrub_bytes_per_second: int
     scrub_interval_ms: int
     stop_timeout_ms: int

@@ -33,12 +33,20 @@ SCRUB: Final = "scrub"
 CROWD_CHECK_SECONDS: Final = 1.0
 
 
+# The reserve is made soon after the start, which must not wait for it, and again soon after there
+# is room: until then records are refused.
+RESERVE_FIRST_SECONDS: Final = 0.05
+RESERVE_SECONDS: Final = 0.5
+
+
 class Chore(NamedTuple):
-    """Work that is begun `seconds` after the start, and again so long after each end of it."""
+    """Work that is begun `seconds` (or `first_seconds`) after the start, and again `seconds` after
+    each end of it."""
 
     name: str
     seconds: float
     work: Callable[[], Awaitable[None]]
+    first_seconds: float | None = None
 
 
 class Housekeeping:
@@ -76,12 +84,14 @@ class Housekeeping:
             Chore("close files", CROWD_CHECK_SECONDS, self._close_files),
             Chore("expire producers", PRODUCER_EXPIRATION_SECONDS, self._expire_producers),
             Chore("retention", retention_seconds, self._retention.check),
+            Chore("reserve", RESERVE_SECONDS, self._keep_reserve, RESERVE_FIRST_SECONDS),
         )
 
     def start(self) -> None:
         """Arms the timers."""
         for chore in self._table():
-            self._arm(chore, chore.seconds)
+            first = chore.first_seconds
+            self._arm(chore, chore.seconds if first is None else first)
 
     def hurry(self) -> None:
         """Makes each chore due now that waits for its turn."""
@@ -137,6 +147,18 @@ class Housekeeping:
             logger.error("the checkpoint failed: %s", error)
             if error.errno not in PASSING_ERRORS:
                 # The disk is broken, or the directory was taken away or made read-only.
+                self._storage.fail(error)
+
+    async def _keep_reserve(self) -> None:
+        """Has the room back that was kept for a full disk, as soon as there is some."""
+        reserve = self._storage.reserve
+        if self._storage.error is not None or reserve.is_whole:
+            return
+        try:
+            await self._storage.workers.run(reserve.refill)
+        except OSError as error:
+            logger.error("no room could be kept back: %s", error)
+            if error.errno not in PASSING_ERRORS:
                 self._storage.fail(error)
 
     async def _close_files(self) -> None:

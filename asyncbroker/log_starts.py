@@ -105,7 +105,7 @@ class LogStarts:
                 self._unrecorded[partition] = segments
             return failure
         if segments:
-            removal = partition.run(partition.log.delete_segments, segments)
+            removal = partition.run(self._logs.delete_segments, partition.log, segments)
             removal.add_done_callback(functools.partial(self._renamed, partition))
         return partition.log_start_offset
 

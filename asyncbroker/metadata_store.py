@@ -13,6 +13,7 @@ Both are called from one thread at a time (`metadata_writer.py` sees to it).
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     import sqlite3
 
 FILE_NAME: Final = "asyncbroker.sqlite3"
+
+# What SQLite says of a full disk. (Only Python 3.11 has its code as well.)
+SQLITE_FULL: Final = "database or disk is full"
 
 # A file of a later version is refused; an earlier one would be brought up to this one here.
 SCHEMA_VERSION: Final = 1
@@ -237,7 +241,10 @@ class SqliteMetadataStore:
             # Python 3.10 leaves a transaction open whose commit failed.
             if connection.in_transaction:
                 connection.rollback()
-            raise OSError(f"{self._path}: {error}") from error
+            message = f"{self._path}: {error}"
+            if str(error) == SQLITE_FULL:
+                raise OSError(errno.ENOSPC, message) from error
+            raise OSError(message) from error
 
     def close(self) -> None:
         """Closes the file, which moves what the WAL holds into it."""

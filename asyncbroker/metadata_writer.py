@@ -2,7 +2,8 @@
 
 So a storm of topic creations costs a few fsyncs and not one each, and the store is used from one
 thread at a time. After an error the round's callers get it, and the next round is tried anew: a
-transaction is all or nothing, so that a full disk heals by itself.
+transaction is all or nothing, so that a full disk heals by itself. Before that the room that is
+kept back for it is used, all of it for what deletes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from asyncbroker.metadata_store import Change, MetadataStore
+from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.reserve import Reserve
+from asyncbroker.metadata_store import Change, DeleteTopic, ForgetTopic, MetadataStore
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.workers import Workers
 
@@ -22,8 +25,11 @@ logger = logging.getLogger(__name__)
 class MetadataWriter:
     """The one user of a metadata store while the broker runs."""
 
-    def __init__(self, store: MetadataStore, workers: Workers) -> None:
+    def __init__(
+        self, store: MetadataStore, workers: Workers, reserve: Reserve | None = None
+    ) -> None:
         self._store = store
+        self._reserve = reserve or Reserve(MemoryFiles(), "", 0)
         self._workers = workers
         self._gathering: list[_Write] = []
         self._is_writing = False
@@ -56,8 +62,13 @@ class MetadataWriter:
     def _start_round(self) -> None:
         gathered, self._gathering = self._gathering, []
         changes = [change for write in gathered for change in write.changes]
-        done = self._workers.run(self._store.apply, changes)
+        done = self._workers.run(self._apply, changes)
         done.add_done_callback(lambda done: self._finish_round(gathered, done))
+
+    def _apply(self, changes: list[Change]) -> None:
+        """In a worker thread: one round."""
+        is_vital = any(isinstance(change, (DeleteTopic, ForgetTopic)) for change in changes)
+        self._reserve.with_room(lambda: self._store.apply(changes), is_vital=is_vital)
 
     def _finish_round(self, gathered: list[_Write], done: asyncio.Future[None]) -> None:
         failure = done.exception()

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from asyncbroker.log.config import INT64_MAX, LogConfig
 from asyncbroker.log.errors import CorruptLog
+from asyncbroker.log.reserve import FULL_ERRORS, disk_full
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.storage import PASSING_ERRORS, Storage
 
@@ -126,6 +127,8 @@ class Partition:
         """
         if self._refusal is not None or self._storage.error is not None:
             raise self._refused()
+        if is_client and self._storage.reserve.is_short:
+            raise self._storage_error(disk_full())
         log = self.log
         if (
             self._is_handing_over
@@ -143,6 +146,9 @@ class Partition:
                 is_client=is_client,
             )
         except OSError as error:
+            if error.errno in FULL_ERRORS and not is_client:
+                # There is room for those, and a thread may wait for it.
+                return self._hand_over(batch, header, is_client)
             raise self._write_failed(error) from error
         self._appended(header.size)
         return appended
@@ -187,15 +193,7 @@ class Partition:
                 outcomes.append(broken)
                 continue
             try:
-                outcomes.append(
-                    self.log.append(
-                        item.batch,
-                        item.header,
-                        leader_epoch=self.leader_epoch,
-                        now_ms=now_ms,
-                        is_client=item.is_client,
-                    )
-                )
+                outcomes.append(self._append_one(item, now_ms))
             except KafkaError as error:
                 outcomes.append(error)
             except OSError as error:
@@ -203,6 +201,22 @@ class Partition:
                 if error.errno not in PASSING_ERRORS:
                     broken = error
         return outcomes
+
+    def _append_one(self, item: _QueuedAppend, now_ms: int) -> Appended:
+        """In a thread. What the coordinators write has room on a full disk, as far as it goes."""
+        append = functools.partial(
+            self.log.append,
+            item.batch,
+            item.header,
+            leader_epoch=self.leader_epoch,
+            now_ms=now_ms,
+            is_client=item.is_client,
+        )
+        if not item.is_client:
+            return self._storage.reserve.with_room(append, is_vital=False)
+        if self._storage.reserve.is_short:
+            raise disk_full()
+        return append()
 
     def _drained(
         self,

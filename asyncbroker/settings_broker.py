@@ -189,6 +189,8 @@ asyncbroker.max.waiting.fetches           int      100000     1..
     Fetches that may wait for data; more are answered at once.
 asyncbroker.replication.factor.cap        boolean  false      .
     Create topics with one replica, whatever number is asked for, and say so.
+asyncbroker.reserve.bytes                 long     2097152    0..
+    Room kept back for deletions, metadata and group commits on a full disk; 0 for none.
 asyncbroker.scrub.bytes.per.second        long     10485760   0..
     How fast stored data is read to find damage before a reader does; 0 for not at all.
 asyncbroker.scrub.interval.ms             long     604800000  0..

@@ -15,6 +15,8 @@ import sys
 from typing import Final
 
 from asyncbroker.clock import Clock
+from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.reserve import Reserve
 from asyncbroker.trusted_time import TrustedTime
 from asyncbroker.workers import Workers
 
@@ -46,6 +48,7 @@ class Storage:
         "inline_append_bytes_max",
         "is_volatile",
         "readers",
+        "reserve",
         "workers",
         "writeback_bytes",
     )
@@ -59,6 +62,7 @@ class Storage:
         inline_append_bytes_max: int = INLINE_APPEND_BYTES_MAX,
         writeback_bytes: int = WRITEBACK_BYTES,
         is_volatile: bool = False,
+        reserve: Reserve | None = None,
     ) -> None:
         self.clock = clock
         self.workers = workers
@@ -66,6 +70,7 @@ class Storage:
         self.inline_append_bytes_max = sys.maxsize if is_volatile else inline_append_bytes_max
         self.writeback_bytes = sys.maxsize if is_volatile else writeback_bytes
         self.is_volatile = is_volatile
+        self.reserve = reserve or Reserve(MemoryFiles(), "", 0)
         self.error: OSError | None = None
         self._trusted_time = TrustedTime(clock.monotonic(), clock.wall_ms())
 

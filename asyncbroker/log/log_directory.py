@@ -8,6 +8,7 @@
     log-start-offset-checkpoint         where each partition begins
     .asyncbroker_checksums              what these may be: they have no checksums of their own
     cleaner-offset-checkpoint           up to where each partition is compacted
+    .asyncbroker_reserve                room for what must work on a full disk
     <topic>-<partition>/                one directory a partition
     <topic>-<partition>.<uuid>-delete/  a partition that is being removed
     <topic>-<partition>.<uuid>-stray/   one that nobody knows; kept for whoever put it there
@@ -18,6 +19,7 @@ their ids are known elsewhere (the metadata store); here are only directories.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import re
@@ -45,11 +47,14 @@ from asyncbroker.log.checkpoints import (
 from asyncbroker.log.config import LogConfig
 from asyncbroker.log.errors import DirectoryRefused
 from asyncbroker.log.files import Files, Lock
+from asyncbroker.log.made_directory import make_directory
 from asyncbroker.log.open_segments import OpenSegments, open_files_limit
 from asyncbroker.log.removal import remove_some
+from asyncbroker.log.reserve import Reserve
 
 if TYPE_CHECKING:
     from asyncbroker.log.partition_log import PartitionLog
+    from asyncbroker.log.segment import Segment
 
 logger = logging.getLogger(__name__)
 
@@ -85,8 +90,10 @@ class LogDirectory:
         lock: Lock,
         open_segments: OpenSegments,
         random_bytes: Callable[[int], bytes],
+        reserve: Reserve,
     ) -> None:
         self._files = files
+        self._reserve = reserve
         self._random_bytes = random_bytes
         self._lock = lock
         self._open_segments = open_segments
@@ -115,6 +122,7 @@ class LogDirectory:
         node_id: int | None = None,
         open_files_max: int | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
+        reserve: Reserve | None = None,
     ) -> LogDirectory:
         """Takes the directory, making it if needed.
 
@@ -122,13 +130,14 @@ class LogDirectory:
         one. `was_clean` tells whether it was left in order; from here on it counts as not. Raises
         DirectoryRefused.
         """
-        _make_directory(files, path)
+        make_directory(files, path)
         try:
             lock = files.lock(f"{path}/{LOCK}")
         except BlockingIOError as error:
             raise DirectoryRefused(f"{path} is in use by another broker") from error
         open_segments = OpenSegments(files_max=open_files_max or open_files_limit())
-        directory = cls(files, path, lock, open_segments, random_bytes)
+        reserve = reserve or Reserve(files, path, 0)
+        directory = cls(files, path, lock, open_segments, random_bytes, reserve)
         is_taken = False
         try:
             directory._take_over(cluster_id, node_id)
@@ -198,7 +207,8 @@ class LogDirectory:
             self._unopened.add(key)
             if self._has_old_promise(key):
                 self._write_offsets()
-        log = PartitionLog.open(
+        open_log = functools.partial(
+            PartitionLog.open,
             self._files,
             self._path_of(topic, partition),
             topic_id=topic_id,
@@ -210,6 +220,9 @@ class LogDirectory:
             now_ms=now_ms,
             open_segments=self._open_segments,
         )
+        # Another opening after a failed one is what follows a crash. New logs are not to take all
+        # room, and a log that is there needs little.
+        log = self._reserve.with_room(open_log, is_vital=False)
         with self._mutex:
             self._unopened.discard(key)
             self.logs[key] = log
@@ -246,9 +259,14 @@ class LogDirectory:
             path = self._path_of(topic, partition)
             if self._files.exists(path):
                 renamed.append(self._aside(topic, partition, suffix))
-                self._files.rename(path, renamed[-1])
+                rename = functools.partial(self._files.rename, path, renamed[-1])
+                self._reserve.with_room(rename)
         self._files.sync_directory(self.path)
         return renamed
+
+    def delete_segments(self, log: PartitionLog, segments: list[Segment]) -> list[str]:
+        """As `PartitionLog.delete_segments`, with the room that it takes on a full disk."""
+        return self._reserve.with_room(functools.partial(log.delete_segments, segments))
 
     def half_deleted(self) -> list[str]:
         """Directories that `delete_partitions` gave in an earlier run."""
@@ -351,7 +369,7 @@ class LogDirectory:
         try:
             for (topic, partition), log in self.logs.items():
                 try:
-                    log.close(clean=clean)
+                    log.close(clean=clean, reserve=self._reserve)
                 except OSError as error:
                     logger.error("%s-%d could not be closed in order: %s", topic, partition, error)
                     first_error = first_error or error
@@ -361,9 +379,7 @@ class LogDirectory:
             if clean and first_error is None:
                 self._write_offsets()
             if clean and first_error is None and not self._unopened:
-                self._files.write_atomically(
-                    f"{self.path}/{CLEAN_SHUTDOWN}", encode_clean_shutdown()
-                )
+                self._reserve.with_room(self._mark_clean)
         finally:
             self.logs = {}
             self._lock.release()
@@ -371,6 +387,9 @@ class LogDirectory:
             raise first_error
 
     # ---- helpers
+
+    def _mark_clean(self) -> None:
+        self._files.write_atomically(f"{self.path}/{CLEAN_SHUTDOWN}", encode_clean_shutdown())
 
     def _check_format(self, names: dict[str, int]) -> None:
         path = f"{self.path}/{FORMAT}"
@@ -437,7 +456,8 @@ class LogDirectory:
         for name, offsets in self._checkpoints():
             current = {key: offset for key, offset in offsets.items() if offset > 0}
             if current != self._written.get(name):
-                self._sums.write(name, encode_offsets(current))
+                data = encode_offsets(current)
+                self._reserve.with_room(functools.partial(self._sums.write, name, data))
                 self._written[name] = current
 
     def _has_old_promise(self, key: TopicPartition) -> bool:
@@ -478,21 +498,3 @@ class LogDirectory:
         """A path for a partition that gives up its name; file systems limit the length."""
         ending = f"-{partition}.{self._random_bytes(16).hex()}{suffix}"
         return f"{self.path}/{topic[: _NAME_BYTES_MAX - len(ending)]}{ending}"
-
-
-def _make_directory(files: Files, path: str) -> None:
-    """Makes a directory, durably: all that is synced in it would be lost with its name."""
-    missing: list[str] = []
-    while path and not files.exists(path):
-        missing.append(path)
-        path = os.path.dirname(path)
-    if path:
-        try:
-            # A start that was killed may have made it, and come no further.
-            files.sync_directory(os.path.dirname(path) or os.curdir)
-        except OSError as error:
-            # Whoever made a directory in another one that is closed to us was not us.
-            logger.warning("the directory that %s is in could not be synced: %s", path, error)
-    for missed in reversed(missing):
-        files.make_directory(missed)
-        files.sync_directory(os.path.dirname(missed) or os.curdir)

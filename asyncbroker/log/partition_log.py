@@ -50,6 +50,7 @@ from asyncbroker.log.recovery import (
     check_topic_id,
     cut_segments,
 )
+from asyncbroker.log.reserve import Reserve
 from asyncbroker.log.retention import Expired, find_expired
 from asyncbroker.log.segment import RELATIVE_OFFSET_MAX, Segment
 from asyncbroker.log.system_calls import drop_cached
@@ -586,12 +587,15 @@ class PartitionLog:
             self._write_epochs()
             return self._durability.end_offset
 
-    def close(self, *, clean: bool = True) -> None:
+    def close(self, *, clean: bool = True, reserve: Reserve | None = None) -> None:
         """Ends all use. A clean close makes everything durable, so that opening the log again
-        reads next to nothing; after an unclean one recovery has its work."""
+        reads next to nothing; after an unclean one recovery has its work. On a full disk a clean
+        one needs a `reserve`."""
         with self._durability.lock:
             try:
-                if clean and self.end_offset > 0:
+                if clean and self.end_offset > 0 and reserve is not None:
+                    reserve.with_room(self._close_clean)
+                elif clean and self.end_offset > 0:
                     self._close_clean()
             finally:
                 if self._durability.failure is None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from asyncbroker.tests.history.history import End, Ended, History
 from compat_tests.chaos.load import (
@@ -25,12 +28,100 @@ from compat_tests.chaos.nemesis import (
     CHAOS_SETTINGS,
     SLOW_FSYNC,
     ChaosBroker,
+    fill,
     running,
+    small_disk,
     wait_until,
 )
 
 IDEMPOTENT: dict[str, Any] = {"enable.idempotence": True}
+# What a full disk refuses is not tried for long.
+REFUSED_SOON: dict[str, Any] = {
+    "acks": "all",
+    "message.timeout.ms": 1500,
+    "message.send.max.retries": 2,
+}
 PARTITIONS = 2
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[Path]:
+    """A data directory on a file system of 48 MB."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    with small_disk(tmp_path / "disk", 48) as disk:
+        yield disk / "data"
+
+
+@pytest.mark.timeout(300)
+def test_a_full_disk_fails_requests_keeps_reads_and_heals_by_itself(data: Path) -> None:
+    with running(data) as broker:
+        servers = broker.bootstrap_servers
+        create_topic(servers, "full", PARTITIONS)
+        create_topic(servers, "old", 1)
+        old = Producer({"bootstrap.servers": servers, **QUICK})
+        for _ in range(10):
+            old.produce("old", b"old")
+        assert old.flush(30) == 0
+        history = History()
+        before = ProducerLoad(
+            servers, "full", "before", history, partitions=PARTITIONS, **IDEMPOTENT
+        )
+        wait_until(lambda: before.answers.acknowledged_count > 1000, "records before")
+        ballast = data.parent / "ballast"
+        fill(ballast)
+        refused = ProducerLoad(
+            servers,
+            "full",
+            "refused",
+            history,
+            partitions=PARTITIONS,
+            **REFUSED_SOON,
+        )
+        wait_until(lambda: refused.refused_count > 0, "a refusal")
+        # Reads, and their groups' questions, go on.
+        assert sum(len(read.records) for read in read_all(servers, "full", PARTITIONS)) >= 1000
+        commit(servers, "full", 1)
+        # A kill while it is full, and a start on the full disk.
+        broker.restart()
+        history.add(Ended(End.KILL, time.monotonic()))
+        assert sum(len(read.records) for read in read_all(servers, "full", PARTITIONS)) >= 1000
+        commit(servers, "full", 2)
+        admin = AdminClient({"bootstrap.servers": servers})
+        deleted = admin.delete_records([TopicPartition("old", 0, 5)])
+        assert deleted[TopicPartition("old", 0)].result(30).low_watermark == 5
+        # In order, on the full disk as well.
+        assert broker.stop() == 0
+        broker.start()
+        ballast.unlink()
+        before.answers.wait_for_more()
+        refused.answers.wait_for_more()
+        before.finish()
+        refused.finish()
+        assert_kept(history, read_all(servers, "full", PARTITIONS))
+
+
+@pytest.mark.timeout(300)
+def test_a_topic_can_be_deleted_on_a_full_disk_and_makes_room(data: Path) -> None:
+    with running(data, (*CHAOS_SETTINGS, "log.segment.delete.delay.ms=0")) as broker:
+        servers = broker.bootstrap_servers
+        create_topic(servers, "bulk", 1)
+        history = History()
+        bulk = Producer({"bootstrap.servers": servers, **IDEMPOTENT, **QUICK})
+        for _ in range(100):
+            bulk.produce("bulk", bytes(100_000))
+        assert bulk.flush(30) == 0
+        fill(data.parent / "ballast")
+        admin = AdminClient({"bootstrap.servers": servers})
+        admin.delete_topics(["bulk"])["bulk"].result(30)
+        wait_until(
+            lambda: shutil.disk_usage(data).free > 5_000_000, "the room of the deleted topic"
+        )
+        create_topic(servers, "next", PARTITIONS)
+        load = ProducerLoad(servers, "next", "p", history, partitions=PARTITIONS, **IDEMPOTENT)
+        wait_until(lambda: load.answers.acknowledged_count > 100, "records of the next topic")
+        load.finish()
+        assert_kept(history, read_all(servers, "next", PARTITIONS))
 
 
 @pytest.mark.timeout(300)
@@ -76,6 +167,17 @@ def test_while_a_disk_is_slow_groups_live_on_and_acknowledgements_wait(
         cached.finish()
         assert_kept(history, read_all(servers, "slow", PARTITIONS))
         broker.kill()
+
+
+def commit(servers: str, topic: str, offset: int) -> None:
+    """A group's offset, which can be committed and asked for."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "committing", **QUICK})
+    place = TopicPartition(topic, 0, offset)
+    (answer,) = consumer.commit(offsets=[place], asynchronous=False)
+    assert answer.error is None
+    (answer,) = consumer.committed([place], timeout=30)
+    assert answer.offset == offset
+    consumer.close()
 
 
 class SlowBroker(ChaosBroker):
