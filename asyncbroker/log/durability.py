@@ -23,9 +23,10 @@ _NOT_THE_DISK: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 class Durability:
     """The durable end of one log. Hold `lock` while using `sync`, or writing the log's other
-    files; whoever appends only calls `names_changed`, and reads `failure` and `end_offset`."""
+    files; whoever appends only calls `names_changed` and `cut_back`, and reads the rest."""
 
     __slots__ = (
+        "_cut_back",
         "_directory",
         "_files",
         "_is_parent_synced",
@@ -49,10 +50,17 @@ class Durability:
         self._names_synced_count = 0
         self._is_parent_synced = not is_new
         self._written_back: tuple[Segment, int] | None = None
+        # Appended to by whoever appends to the log, shortened from the front by `sync`.
+        self._cut_back: list[Segment] = []
 
     def names_changed(self) -> None:
         """There is a new file in the directory."""
         self._names_changed_count += 1
+
+    def cut_back(self, segment: Segment) -> None:
+        """A part of a batch was written and taken back. The disk may have the longer file, which a
+        crash would bring back in front of newer segments, although its size tells nothing of it."""
+        self._cut_back.append(segment)
 
     def fail_if_failed(self) -> None:
         if self.failure is not None:
@@ -62,8 +70,12 @@ class Durability:
         """Makes the log durable up to `end_offset`, which the caller read before the segments."""
         self.fail_if_failed()
         changed_count = self._names_changed_count
+        cut_back = self._cut_back[:]
         try:
-            for segment in self.dirty(segments):
+            dirty = self.dirty(segments)
+            if cut_back:
+                dirty = [each for each in segments if each in cut_back or each in dirty]
+            for segment in dirty:
                 size = segment.size
                 segment.open_file().datasync()
                 segment.flushed_size = size
@@ -77,6 +89,7 @@ class Durability:
             raise
         self._names_synced_count = changed_count
         self._is_parent_synced = True
+        del self._cut_back[: len(cut_back)]
         self.end_offset = end_offset
 
     def dirty(self, segments: Sequence[Segment]) -> list[Segment]:

@@ -105,6 +105,7 @@ class PartitionLog:
         "_durability",
         "_end",
         "_files",
+        "_has_surplus",
         "_open_segments",
         "_roll_size",
         "_roll_timestamp",
@@ -194,6 +195,8 @@ class PartitionLog:
         self.has_transactions = False
         self._aborted: list[Aborted] | None = None
         self._snapshot_position = 0
+        # Behind the end there may be a part of a batch that could not be taken back.
+        self._has_surplus = False
         self._checkpointed_size = self.size
         # End and start of a log that was closed in order and is untouched since.
         self._closed_clean_at = (
@@ -301,7 +304,7 @@ class PartitionLog:
         try:
             file.pwrite(batch, position)
         except OSError:
-            self._undo_write(file, position)
+            self._undo_write(segment, file, position)
             raise
         # It is in the log: nothing from here on may fail. Readers go by `_end`, which is set last.
         segment.size = position + size
@@ -323,17 +326,22 @@ class PartitionLog:
         self.end_offset = last_offset + 1
         return base_offset, last_offset
 
-    def _undo_write(self, file: File, position: int) -> None:
+    def _undo_write(self, segment: Segment, file: File, position: int) -> None:
         """Takes back the part of a batch that was written before the disk refused the rest."""
         try:
             file.truncate(position)
         except OSError as error:
-            # Harmless where it is: the next append writes over it, recovery would cut it.
+            # Harmless at the end of the log: the next append writes over it, recovery would cut it.
             logger.warning("%s: a partial batch at %d stays: %s", file.path, position, error)
+            self._has_surplus = True
+        self._durability.cut_back(segment)
 
     def _roll(self, now_ms: int) -> LogEnd:
         """Begins a new segment at the end of the log."""
-        end_offset, full, _, _ = self._end
+        end_offset, full, size, _ = self._end
+        if self._has_surplus:
+            full.open_file().truncate(size)
+            self._has_surplus = False
         segment = Segment(
             self._files,
             self._open_segments,

@@ -7,6 +7,8 @@ the batches stop making sense:
   cut kept the later pages only, they are kept in files that end in `.quarantined`, in case the disk
   and not the power was at fault. Segments behind a gap are such a case; so compaction, which makes
   gaps, has to stay below the recovery point that is recorded on the disk.
+- the next segment begins with the very offset that is due: no record is missing, only these bytes
+  are cut. They are a part of a batch that did not fit on the disk and was taken back.
 - it was promised, or the headers of promised batches have led there: PromiseInDoubt, and nothing
   is touched. Below the recovery point only headers are read, so who is to blame is not known yet.
   With `is_checked` all CRCs are, and what turns out damaged becomes a hole (`damage.py`): its bytes
@@ -117,8 +119,10 @@ class UncleanScan:
             except CorruptLog as damage:
                 if is_old_format(segment.open_file(), damage.position or 0, segment.size):
                     raise
-                self._cut(at, good_size, next_offset, damage)
-                break
+                if next_offset != self._end_of(at):
+                    self._cut(at, good_size, next_offset, damage)
+                    break
+                self._cut_surplus(segment, good_size, damage)
             segment.flushed_size = durable_size
         return self._keep_promise(next_offset) if segments else next_offset
 
@@ -164,12 +168,12 @@ class UncleanScan:
     def _checked_batches(self, at: int, start: int) -> Iterator[GoodBatch | DamagedRange]:
         """As `_batches`, with all CRCs; damage of what was promised becomes a hole."""
         segment = self.segments[at]
-        is_last = at + 1 == len(self.segments)
+        ends_at = self._end_of(at)
         scan = BatchScan(
             segment.open_file(),
             segment.base_offset,
             segment.size,
-            end_offset=None if is_last else self.segments[at + 1].base_offset,
+            end_offset=ends_at,
             promised_offset=self.recovery_point,
             batch_bytes_max=self.batch_bytes_max,
             holes=segment.holes,
@@ -180,7 +184,7 @@ class UncleanScan:
                 yield found
             elif not found.reason:
                 yield segment.holes[found.position]
-            elif found.first_offset >= self.recovery_point:
+            elif found.first_offset >= self.recovery_point or found.first_offset == ends_at:
                 raise CorruptLog(segment.log_path, found.reason, found.position)
             else:
                 yield self._hole_of(segment, found)
@@ -199,6 +203,21 @@ class UncleanScan:
         return hole
 
     # ---- cutting
+
+    def _end_of(self, at: int) -> int | None:
+        """Where the segment after `segments[at]` begins, if there is one."""
+        return self.segments[at + 1].base_offset if at + 1 < len(self.segments) else None
+
+    def _cut_surplus(self, segment: Segment, good_size: int, damage: CorruptLog) -> None:
+        """Cuts what a full segment has behind its last offset: a part of a batch that was taken
+        back, which a power cut has brought back. No record can be missing there."""
+        logger.warning(
+            "%s: cutting %d bytes; the next segment begins with the next offset",
+            damage,
+            segment.size - good_size,
+        )
+        segment.cut(good_size)
+        segment.open_file().datasync()
 
     def _cut(self, at: int, good_size: int, next_offset: int, damage: CorruptLog) -> None:
         """Ends the log within `segments[at]`, if that breaks no promise."""

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import errno
+from random import Random
 
 import pytest
 
 from asyncbroker.log.files import MemoryFiles
 from asyncbroker.log.log_directory import LogDirectory
 from asyncbroker.log.partition_log import PartitionLog
+from asyncbroker.log.tests.crash_files import CrashFiles, PartialWrite
 from asyncbroker.log.tests.log_harness import (
     NOW_MS,
     TOPIC_ID,
     append,
+    append_each,
+    batch,
     from_producer,
+    open_log,
     read_all,
     with_config,
 )
@@ -113,6 +118,45 @@ def check(files: MemoryFiles, history: History) -> None:
     if sequence:
         assert append(log, from_producer(sequence - 1, str(sequence - 1).encode())).is_duplicate
     assert append(log, from_producer(sequence, str(sequence).encode())).base_offset == sequence
+
+
+class PartOnly:
+    """Once `is_full`, the next write is made in part; and is not taken back if `is_stuck`."""
+
+    def __init__(self, is_stuck: bool) -> None:
+        self.is_full = False
+        self.is_stuck = is_stuck
+
+    def __call__(self, operation: str, path: str) -> None:
+        if self.is_full and operation == "pwrite":
+            raise PartialWrite(errno.ENOSPC, 0.6)
+        if self.is_full and self.is_stuck and operation == "truncate":
+            raise OSError(errno.EIO, "the part stays")
+
+
+@pytest.mark.parametrize("is_stuck", [False, True])
+def test_a_part_of_a_batch_does_not_come_back_in_front_of_a_newer_segment(is_stuck: bool) -> None:
+    disk = PartOnly(is_stuck)
+    files = CrashFiles(disk, sector_bytes=32)
+    files.make_directory("data")
+    files.sync_directory("")
+    log = open_log(files)
+    append_each(log, 3)
+    log.flush()
+    first = f"{log.directory}/{0:020d}.log"
+    whole = files.read_whole(first)
+    disk.is_full = True
+    with pytest.raises(OSError, match="No space"):
+        append(log, batch(b"x" * 400))
+    disk.is_full = False
+    log.roll(NOW_MS)
+    append_each(log, 2)
+    durable = log.flush()
+    assert files.read_whole(first) == whole
+    for state in files.states(50, Random(1)):
+        assert state.read_whole(first) == whole
+        found = open_log(state, is_clean=False, recovery_point=3)
+        assert [offset for offset, _ in read_all(found)] == list(range(durable))
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])

@@ -167,6 +167,29 @@ def test_later_segments_behind_unpromised_damage_are_kept_aside() -> None:
     assert len(read_all(crashed(log, files))) == 5
 
 
+@pytest.mark.parametrize("recovery_point", [0, 2, 3, 5, 9])
+@pytest.mark.parametrize("is_checked", [False, True])
+def test_bytes_behind_the_last_offset_of_a_full_segment_are_no_damage(
+    recovery_point: int, is_checked: bool
+) -> None:
+    files = MemoryFiles()
+    config = with_config(segment_bytes=300)
+    log = open_log(files, config=config)
+    values = append_each(log, 9)
+    log.close(clean=False)
+    path = f"{FIRST}.log"
+    size = len(files.read_whole(path))
+    files.open(path).pwrite(batch(b"a batch that did not fit")[:50], size)
+    if is_checked:
+        files.write_whole(f"{DIRECTORY}/damaged-ranges", b"nobody knows")
+    log = recovered(files, config, recovery_point=recovery_point)
+    assert values_of(log) == values
+    assert not quarantined(files)
+    if recovery_point <= 3 or is_checked:
+        assert len(files.read_whole(path)) == size
+    assert "damaged-ranges" not in names(files)
+
+
 def with_a_gap(is_removed: bool) -> MemoryFiles:
     """Three segments of three batches, of which the second is gone, or empty."""
     files = MemoryFiles()
