@@ -51,6 +51,7 @@ from asyncbroker.storage import Storage
 from asyncbroker.topic_config import TopicConfigs, automatic_topic
 from asyncbroker.topic_names import GROUP_METADATA_TOPIC
 from asyncbroker.topics import Topics, new_topic_id
+from asyncbroker.users import DECOY_KEY, DECOY_KEY_BYTES, Users
 from asyncbroker.workers import ThreadWorkers, Workers
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ class Broker:
     topics: Topics
     log_starts: LogStarts
     producer_ids: ProducerIds
+    users: Users
     _logs: LogDirectory
     _metadata: MetadataWriter
     _removals: Removals
@@ -193,6 +195,9 @@ class Broker:
                 "the broker was not stopped in order: recovering, leader epoch %d", epoch
             )
         plan.changes.append(SetValue(LEADER_EPOCH, str(epoch)))
+        if DECOY_KEY not in state.values:
+            key = self._random_bytes(DECOY_KEY_BYTES).hex()
+            plan.changes.append(SetValue(DECOY_KEY, key))
         return plan
 
     def _prepare(self, state: StoredState, plan: Plan) -> None:
@@ -220,6 +225,13 @@ class Broker:
         self._removals = Removals(self._logs, self.storage)
         self.producer_ids = ProducerIds(
             self._metadata, int(state.values.get(NEXT_PRODUCER_ID, "0"))
+        )
+        self.users = Users(
+            state.scram_credentials,
+            self._metadata,
+            self.workers,
+            decoy_key=bytes.fromhex(state.values[DECOY_KEY]),
+            random_bytes=self._random_bytes,
         )
         self.topics = Topics(
             configs=TopicConfigs(self.config),

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from asyncbroker.listeners import Listener, parse_listeners
+from asyncbroker.listeners import Listener, is_for_one_listener, parse_listeners
 from asyncbroker.properties import parse_properties
 from asyncbroker.settings import (
     InvalidSetting,
@@ -184,7 +184,9 @@ def _hint(name: str) -> str:
 
 def _warnings_about(settings: Mapping[str, str]) -> Iterable[str]:
     """What an operator should know of settings that are valid and not obeyed as in Kafka."""
-    unused = sorted(name for name in settings if name not in broker_settings())
+    unused = sorted(
+        name for name in settings if name not in broker_settings() and not is_for_one_listener(name)
+    )
     if unused:
         yield f"settings of Kafka's without an effect here: {', '.join(unused)}"
     for name in ("default.replication.factor", "offsets.topic.replication.factor"):
@@ -212,12 +214,7 @@ def _values_of(settings: Mapping[str, str]) -> dict[str, Any]:
     if "node.id" not in settings and parsed["broker.id"] >= 0:
         values["node_id"] = parsed["broker.id"]
     values["data_directory"] = _data_directory(parsed["log.dirs"] or parsed["log.dir"] or ())
-    values["listeners"] = parse_listeners(
-        parsed["listeners"],
-        parsed["advertised.listeners"] or (),
-        parsed["listener.security.protocol.map"],
-        parsed["controller.listener.names"],
-    )
+    values["listeners"] = parse_listeners(settings)
     values["max_connections_per_ip_overrides"] = _parse_counts_by_address(
         parsed["max.connections.per.ip.overrides"]
     )

@@ -20,16 +20,18 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
 from asyncbroker.context import Address, RequestContext
-from asyncbroker.dispatch import Close, Outcome, Parts, Waiting
+from asyncbroker.dispatch import Close, Outcome, Parts, Serving, Waiting
 from asyncbroker.output import Output, ShortRead
 from asyncbroker.peer_watch import PeerWatch, Sight, TooSlow
 from asyncbroker.protocol.framing import FrameReader
 
 if TYPE_CHECKING:
     from asyncbroker.connections import Connections
+    from asyncbroker.listeners import SaslRules
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +55,14 @@ class Connection(asyncio.BufferedProtocol):
     """One peer. Owned by `Connections`, which knows the limits and all the others."""
 
     def __init__(
-        self, owner: Connections, connection_id: int, listener: Address, peer: Address
+        self,
+        owner: Connections,
+        connection_id: int,
+        listener: Address,
+        peer: Address,
+        sasl: SaslRules | None = None,
     ) -> None:
+        """With `sasl`, the peer has to log in."""
         self.context = RequestContext(
             client_host=peer.host,
             client_port=peer.port,
@@ -63,7 +71,7 @@ class Connection(asyncio.BufferedProtocol):
             connection=self,
         )
         self._owner = owner
-        self._serve_request = owner.dispatcher.serve
+        self.guard(owner.dispatcher)
         self._reader = FrameReader(owner.limits.frame_bytes_max, owner.landing)
         # Requests that wait behind the one in progress.
         self._queue: deque[bytearray] = deque()
@@ -86,6 +94,8 @@ class Connection(asyncio.BufferedProtocol):
         self._counted_bytes = 0
         self._request_count = 0
         self._watch = PeerWatch(owner.limits, owner.now)
+        if sasl is not None:
+            self._begin_login(sasl)
 
     def __str__(self) -> str:
         return str(Address(self.context.client_host, self.context.client_port))
@@ -183,6 +193,37 @@ class Connection(asyncio.BufferedProtocol):
         """Other connections have given back memory."""
         self._waits_for_budget = False
         self._set_reading()
+
+    # What a login asks.
+
+    def _begin_login(self, rules: SaslRules) -> None:
+        """Nobody is served before, and a stranger gets little room and time."""
+        # Imported here: a broker without such a listener starts without it.
+        from asyncbroker.login import Login
+
+        owner, limits = self._owner, self._owner.limits
+        self.context.login = login = Login(rules, owner.dispatcher, owner.clock, self)
+        self.guard(login)
+        self._reader.frame_bytes_max = min(limits.frame_bytes_max, rules.receive_bytes_max)
+        idle_seconds_max = min(limits.idle_seconds_max, limits.unfinished_seconds_max)
+        self._watch = PeerWatch(replace(limits, idle_seconds_max=idle_seconds_max), owner.now)
+
+    def guard(self, serving: Serving) -> None:
+        """Has requests go through `serving`."""
+        self._serving = serving
+        self._serve_request = serving.serve
+
+    def admit(self, serving: Serving) -> None:
+        """The same, for a peer who is a stranger no more."""
+        self.guard(serving)
+        limits = self._owner.limits
+        if self._reader.frame_bytes_max != limits.frame_bytes_max:
+            self._reader.frame_bytes_max = limits.frame_bytes_max
+            self._watch = PeerWatch(limits, self._owner.now)
+
+    def end_when_answered(self) -> None:
+        """Takes in no further request; closes when the answer to the one in hand has left."""
+        self._is_ending = True
 
     def close(self, reason: str | None, *, level: int = logging.WARNING) -> None:
         """Closes after what was written has left; `reason` is the connection's line in the log."""
@@ -286,7 +327,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         error = answer.exception()
         output: list[bytes] = []
-        outcome = self._owner.dispatcher.finish(
+        outcome = self._serving.finish(
             waiting, error if error is not None else answer.result(), self.context, output
         )
         if self._is_closing:

@@ -20,6 +20,7 @@ from asyncbroker.clock import Clock, Timer
 from asyncbroker.connection import Connection
 from asyncbroker.context import Address
 from asyncbroker.dispatch import Serving
+from asyncbroker.listeners import SaslRules
 from asyncbroker.metrics import Metrics
 from asyncbroker.peer_watch import ConnectionLimits
 from asyncbroker.protocol.framing import LANDING_BYTES
@@ -64,7 +65,7 @@ class Connections:
         self.landing = bytearray(LANDING_BYTES)
         self.budget = ByteBudget(bytes_in_flight_max, metrics)
         self.now = clock.monotonic()
-        self._clock = clock
+        self.clock = clock
         self._accept_limits = accept_limits
         # In the order in which they came.
         self._open: dict[Connection, None] = {}
@@ -79,7 +80,7 @@ class Connections:
 
     def start(self) -> None:
         """Begins to watch the deadlines."""
-        self._timer = self._clock.call_at(self.now + CHECK_SECONDS, self._check)
+        self._timer = self.clock.call_at(self.now + CHECK_SECONDS, self._check)
 
     def refusal(self, host: str) -> str | None:
         """Why a peer at this address may not connect now; None when it may."""
@@ -95,11 +96,11 @@ class Connections:
             return f"max.connections.per.ip={per_host_max} are open from there"
         return None
 
-    def create(self, listener: Address, peer: Address) -> Connection:
-        """A connection from `peer` through a listener that is advertised as `listener`. It counts
-        from now on, and until `remove`."""
+    def create(self, listener: Address, peer: Address, sasl: SaslRules | None = None) -> Connection:
+        """A connection from `peer` through a listener that is advertised as `listener`, and where
+        with `sasl` one must log in. It counts from now on, and until `remove`."""
         self._last_id += 1
-        connection = Connection(self, self._last_id, listener, peer)
+        connection = Connection(self, self._last_id, listener, peer, sasl)
         self._open[connection] = None
         self._counts[peer.host] += 1
         self.metrics.connections_accepted += 1
@@ -130,7 +131,7 @@ class Connections:
         """Waits for the last answers to leave, then drops who is still there."""
         if self._open:
             self._all_gone = asyncio.get_running_loop().create_future()
-            timer = self._clock.call_at(self._clock.monotonic() + seconds_max, self._drop_all)
+            timer = self.clock.call_at(self.clock.monotonic() + seconds_max, self._drop_all)
             await self._all_gone
             timer.cancel()
         if self._timer is not None:
@@ -142,7 +143,7 @@ class Connections:
             connection.abort()
 
     def _check(self) -> None:
-        self.now = self._clock.monotonic()
+        self.now = self.clock.monotonic()
         for connection in list(self._open):
             connection.check(self.now)
-        self._timer = self._clock.call_at(self.now + CHECK_SECONDS, self._check)
+        self._timer = self.clock.call_at(self.now + CHECK_SECONDS, self._check)

@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from asyncbroker.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from asyncbroker.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
+    from asyncbroker.protocol.messages.sasl_handshake import SaslHandshakeResponse
+    from asyncbroker.users import Users
 
 
 class Address(NamedTuple):
@@ -32,6 +39,18 @@ class ConnectionLife(Protocol):
         """Calls back if the connection is lost before the request at hand is answered."""
 
 
+class LoginSteps(Protocol):
+    """The login of a connection, as the handlers of its two requests see it (`login.py`)."""
+
+    async def handshake(self, context: RequestContext, mechanism: str) -> SaslHandshakeResponse:
+        """Begins a login."""
+
+    async def authenticate(
+        self, users: Users, context: RequestContext, token: bytes
+    ) -> SaslAuthenticateResponse:
+        """Takes it one step further."""
+
+
 class _Nowhere:
     """The connection of a request that came from none: tests, and the broker's own requests."""
 
@@ -50,7 +69,8 @@ DEFAULT_LISTENER = Address("127.0.0.1", 9092)
 class RequestContext:
     """Of the request at hand: `api_version`, `client_id` (a null one reads as "", as in Kafka). Of
     its connection: the rest. `listener` is the address that the listener it came in on advertises,
-    which is what Metadata, FindCoordinator and DescribeCluster must answer with."""
+    which is what Metadata, FindCoordinator and DescribeCluster must answer with; `login` is None on
+    a listener without one."""
 
     api_version: int = 0
     client_id: str = ""
@@ -59,6 +79,13 @@ class RequestContext:
     listener: Address = DEFAULT_LISTENER
     connection_id: int = 0
     connection: ConnectionLife = NOWHERE
+    login: LoginSteps | None = None
+
+    def login_steps(self) -> LoginSteps:
+        """The login of the connection; raises KafkaError on a listener without one."""
+        if self.login is None:
+            raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "this listener has no login")
+        return self.login
 
     def is_closing(self) -> bool:
         """Whether an answer would find nobody to read it."""

@@ -353,6 +353,19 @@ def _incremental_alter_configs(
     )
 
 
+def _alter_user_scram_credentials(
+    messages: Any, version: int, request: Any, code: int, message: str | None
+) -> Any:
+    return messages.AlterUserScramCredentialsResponse(
+        results=[
+            messages.AlterUserScramCredentialsResult(
+                user=name, error_code=code, error_message=message
+            )
+            for name in {item.name: None for item in (*request.deletions, *request.upsertions)}
+        ]
+    )
+
+
 _BY_ITEM: Final[dict[str, Callable[[Any, int, Any, int, str | None], Any]]] = {
     "Produce": _produce,
     "Fetch": _fetch,
@@ -374,4 +387,5 @@ _BY_ITEM: Final[dict[str, Callable[[Any, int, Any, int, str | None], Any]]] = {
     "DescribeTopicPartitions": _describe_topic_partitions,
     "AlterConfigs": _alter_configs,
     "IncrementalAlterConfigs": _incremental_alter_configs,
+    "AlterUserScramCredentials": _alter_user_scram_credentials,
 }

@@ -1,24 +1,45 @@
-"""Reads `listeners` and `advertised.listeners` and pairs them.
+"""Reads `listeners` and `advertised.listeners` and pairs them, with what protects each of them.
 
 A listener has a name, a place to bind and an address that clients are told. Names map to security
-protocols by `listener.security.protocol.map`; this broker speaks PLAINTEXT only, so a listener of
-another protocol is refused rather than left out, which would close a door that was meant to be
-open. Listeners of KRaft controllers are left out: clients never use them.
+protocols by `listener.security.protocol.map`. How people log in is said for all listeners, or for
+one by a prefix: `listener.name.internal.sasl.enabled.mechanisms`. What cannot be served is refused
+rather than left out, which would close a door that was meant to be open, or open one that was meant
+to be closed. Listeners of KRaft controllers are left out: clients never use them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from asyncbroker.settings import InvalidSetting
+from asyncbroker.settings import InvalidSetting, broker_settings
 
 PORT_MAX: Final = 65535
 # As DNS has it; a longer one could not be told to clients.
 HOST_LENGTH_MAX: Final = 255
-SERVED_PROTOCOL: Final = "PLAINTEXT"
-PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+PLAINTEXT: Final = "PLAINTEXT"
+SASL_PLAINTEXT: Final = "SASL_PLAINTEXT"
+SERVED_PROTOCOLS: Final = (PLAINTEXT, SASL_PLAINTEXT)
+PROTOCOLS: Final = (PLAINTEXT, "SSL", SASL_PLAINTEXT, "SASL_SSL")
+
+# The mechanisms of `sasl.py`, which is imported where somebody logs in.
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+# Settings that one listener can have for itself, by a prefix with its name.
+LISTENER_PREFIX: Final = "listener.name."
+LISTENER_SETTINGS: Final = ("sasl.enabled.mechanisms", "connections.max.reauth.ms")
+
+
+@dataclass(frozen=True, slots=True)
+class SaslRules:
+    """How people log in through a listener. `session_ms_max`: when they have to again; 0 is never.
+    `receive_bytes_max`: the largest request before they have."""
+
+    mechanisms: tuple[str, ...]
+    session_ms_max: int = 0
+    failed_delay_ms: int = 100
+    receive_bytes_max: int = 524288
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +52,16 @@ class Listener:
     port: int
     advertised_host: str | None = None
     advertised_port: int | None = None
+    sasl: SaslRules | None = None
 
 
-def parse_listeners(
-    listeners: tuple[str, ...],
-    advertised: tuple[str, ...],
-    protocol_map: str,
-    controller_names: tuple[str, ...],
-) -> tuple[Listener, ...]:
+def parse_listeners(settings: Mapping[str, str]) -> tuple[Listener, ...]:
     """The listeners to open. InvalidSetting says which part of which setting is wrong."""
-    protocols = _parse_protocol_map(protocol_map)
-    told = _parse_endpoints("advertised.listeners", advertised)
+    protocols = _parse_protocol_map(_get(settings, "listener.security.protocol.map"))
+    controller_names = _get(settings, "controller.listener.names")
+    told = _parse_endpoints("advertised.listeners", _get(settings, "advertised.listeners") or ())
     opened = []
-    for name, (host, port) in _parse_endpoints("listeners", listeners).items():
+    for name, (host, port) in _parse_endpoints("listeners", _get(settings, "listeners")).items():
         if name in controller_names:
             continue
         protocol = protocols.get(name, name)
@@ -51,21 +69,54 @@ def parse_listeners(
             raise InvalidSetting(
                 f"listeners={name}: listener.security.protocol.map has no protocol for it"
             )
-        if protocol != SERVED_PROTOCOL:
-            raise InvalidSetting(f"listeners={name}: {protocol} is not served, only PLAINTEXT")
+        if protocol not in SERVED_PROTOCOLS:
+            raise InvalidSetting(f"listeners={name}: {protocol} is not served")
         advertised_host, advertised_port = told.pop(name, (None, None))
         if advertised_host in ("", "0.0.0.0", "::"):
             raise InvalidSetting(
                 f"advertised.listeners={name}://{advertised_host}: "
                 "clients need an address that they can connect to"
             )
-        opened.append(Listener(name, host, port, advertised_host, advertised_port))
+        sasl = _sasl_rules(settings, name) if protocol.startswith("SASL_") else None
+        opened.append(Listener(name, host, port, advertised_host, advertised_port, sasl))
     unknown = [name for name in told if name not in controller_names]
     if unknown:
         raise InvalidSetting(f"advertised.listeners={unknown[0]}: not one of the listeners")
     if not opened:
         raise InvalidSetting("listeners: there is none for clients")
     return tuple(opened)
+
+
+def is_for_one_listener(name: str) -> bool:
+    """Whether a setting is one of `LISTENER_SETTINGS` with the prefix of a listener."""
+    rest = name.removeprefix(LISTENER_PREFIX)
+    return rest != name and rest.partition(".")[2] in LISTENER_SETTINGS
+
+
+def _get(settings: Mapping[str, str], name: str, listener: str = "") -> Any:
+    """The value of a setting: of a listener, of all of them, or its default."""
+    row = broker_settings()[name]
+    for each in (f"{LISTENER_PREFIX}{listener.lower()}.{name}", name):
+        if each in settings:
+            return row.parse(settings[each])
+    return row.default_value()
+
+
+def _sasl_rules(settings: Mapping[str, str], listener: str) -> SaslRules:
+    mechanisms = _get(settings, "sasl.enabled.mechanisms", listener)
+    for mechanism in mechanisms:
+        if mechanism not in MECHANISMS:
+            raise InvalidSetting(
+                f"sasl.enabled.mechanisms={mechanism}: only {', '.join(MECHANISMS)} are served"
+            )
+    if not mechanisms:
+        raise InvalidSetting(f"sasl.enabled.mechanisms: listener {listener} needs one")
+    return SaslRules(
+        mechanisms=tuple(dict.fromkeys(mechanisms)),
+        session_ms_max=max(0, _get(settings, "connections.max.reauth.ms", listener)),
+        failed_delay_ms=_get(settings, "connection.failed.authentication.delay.ms"),
+        receive_bytes_max=_get(settings, "sasl.server.max.receive.size"),
+    )
 
 
 def _parse_endpoints(setting: str, texts: tuple[str, ...]) -> dict[str, tuple[str, int]]:

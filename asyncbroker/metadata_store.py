@@ -1,4 +1,4 @@
-"""What the broker knows besides its logs: topics, settings, and two counters.
+"""What the broker knows besides its logs: topics, settings, users, and two counters.
 
 `MetadataStore` is the seam. A store is loaded once, at start; from then on it is told changes, and
 `apply` returns when they are durable, all or none. The state in force is kept by whoever asked for
@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from asyncbroker.log.errors import DirectoryRefused
+from asyncbroker.protocol.scram import ScramCredential
 
 if TYPE_CHECKING:
     import sqlite3
@@ -29,8 +30,8 @@ FILE_NAME: Final = "asyncbroker.sqlite3"
 # What SQLite says of a full disk. (Only Python 3.11 has its code as well.)
 SQLITE_FULL: Final = "database or disk is full"
 
-# A file of a later version is refused; an earlier one would be brought up to this one here.
-SCHEMA_VERSION: Final = 1
+# A file of a later version is refused, an earlier one brought up to this one.
+SCHEMA_VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,9 @@ class StoredState:
 
     # Dynamic settings by resource: "" for all brokers, or the id of one.
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    # What users log in by, by user and mechanism.
+    scram_credentials: dict[tuple[str, str], ScramCredential] = field(default_factory=dict)
 
     # The counters: leader.epoch and next.producer.id. (The cluster's id is in meta.properties.)
     values: dict[str, str] = field(default_factory=dict)
@@ -105,6 +109,31 @@ class SetBrokerConfigs:
 
 
 @dataclass(frozen=True, slots=True)
+class PutScramCredential:
+    """What a user logs in by with one mechanism."""
+
+    user: str
+    mechanism: str
+    credential: ScramCredential
+
+    def apply_to(self, state: StoredState) -> None:
+        """Takes the place of the earlier one."""
+        state.scram_credentials[self.user, self.mechanism] = self.credential
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteScramCredential:
+    """A user does not log in by this mechanism any more."""
+
+    user: str
+    mechanism: str
+
+    def apply_to(self, state: StoredState) -> None:
+        """Forgets the credential."""
+        state.scram_credentials.pop((self.user, self.mechanism), None)
+
+
+@dataclass(frozen=True, slots=True)
 class SetValue:
     """A single value, by name."""
 
@@ -116,7 +145,15 @@ class SetValue:
         state.values[self.name] = self.value
 
 
-Change = PutTopic | DeleteTopic | ForgetTopic | SetBrokerConfigs | SetValue
+Change = (
+    PutTopic
+    | DeleteTopic
+    | ForgetTopic
+    | SetBrokerConfigs
+    | PutScramCredential
+    | DeleteScramCredential
+    | SetValue
+)
 
 
 class MetadataStore(Protocol):
@@ -144,6 +181,7 @@ class MemoryMetadataStore:
             topics=dict(self._state.topics),
             deleted_topics=dict(self._state.deleted_topics),
             broker_configs=dict(self._state.broker_configs),
+            scram_credentials=dict(self._state.scram_credentials),
             values=dict(self._state.values),
         )
 
@@ -172,6 +210,16 @@ CREATE TABLE broker_configs (
 ) WITHOUT ROWID;
 CREATE TABLE metadata_values (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
+
+# What each later version added, by the version that it began with.
+UPGRADES: Final = {
+    2: """
+CREATE TABLE scram_credentials (
+    user TEXT NOT NULL, mechanism TEXT NOT NULL, salt BLOB NOT NULL, stored_key BLOB NOT NULL,
+    server_key BLOB NOT NULL, iterations INTEGER NOT NULL, PRIMARY KEY (user, mechanism)
+) WITHOUT ROWID;
+""",
+}
 
 
 class SqliteMetadataStore:
@@ -219,8 +267,10 @@ class SqliteMetadataStore:
                 f"(format {version}, this one knows {SCHEMA_VERSION})"
             )
         if version < SCHEMA_VERSION:
+            statements = SCHEMA if version == 0 else ""
+            statements += "".join(UPGRADES[each] for each in UPGRADES if each > version)
             connection.executescript(
-                f"BEGIN;{SCHEMA}PRAGMA user_version = {SCHEMA_VERSION};COMMIT;"
+                f"BEGIN;{statements}PRAGMA user_version = {SCHEMA_VERSION};COMMIT;"
             )
             _sync_directory(os.path.dirname(os.path.abspath(self._path)))
 
@@ -287,6 +337,30 @@ def _set_broker_configs(change: SetBrokerConfigs) -> Iterator[Statement]:
     )
 
 
+def _put_scram_credential(change: PutScramCredential) -> Iterator[Statement]:
+    credential = change.credential
+    yield (
+        "INSERT OR REPLACE INTO scram_credentials VALUES (?, ?, ?, ?, ?, ?)",
+        [
+            (
+                change.user,
+                change.mechanism,
+                credential.salt,
+                credential.stored_key,
+                credential.server_key,
+                credential.iterations,
+            )
+        ],
+    )
+
+
+def _delete_scram_credential(change: DeleteScramCredential) -> Iterator[Statement]:
+    yield (
+        "DELETE FROM scram_credentials WHERE user = ? AND mechanism = ?",
+        [(change.user, change.mechanism)],
+    )
+
+
 def _set_value(change: SetValue) -> Iterator[Statement]:
     yield (
         "INSERT INTO metadata_values VALUES (?, ?)"
@@ -300,6 +374,8 @@ STATEMENTS: Final[dict[type, Callable[[Any], Iterator[Statement]]]] = {
     DeleteTopic: _delete_topic,
     ForgetTopic: _forget_topic,
     SetBrokerConfigs: _set_broker_configs,
+    PutScramCredential: _put_scram_credential,
+    DeleteScramCredential: _delete_scram_credential,
     SetValue: _set_value,
 }
 
@@ -316,6 +392,8 @@ def _read_state(connection: sqlite3.Connection) -> StoredState:
         (state.deleted_topics if is_deleted else state.topics)[topic_id] = topic
     for resource, name, value in connection.execute("SELECT * FROM broker_configs"):
         state.broker_configs.setdefault(resource, {})[name] = value
+    for user, mechanism, *parts in connection.execute("SELECT * FROM scram_credentials"):
+        state.scram_credentials[user, mechanism] = ScramCredential(*parts)
     return state
 
 

@@ -18,7 +18,7 @@ import os
 import socket
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from asyncbroker.connection import Connection
 from asyncbroker.connections import Connections
@@ -45,6 +45,13 @@ class CannotListen(Exception):
     """A listener cannot be opened; the message says which and why."""
 
 
+class _Entrance(NamedTuple):
+    """What a listening socket stands for."""
+
+    advertised: Address
+    listener: Listener
+
+
 class Server:
     """The sockets that listen. Everything about a connection that is open is `Connections`'."""
 
@@ -63,7 +70,7 @@ class Server:
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
         self._sockets: list[socket.socket] = []
-        self._advertised: dict[socket.socket, Address] = {}
+        self._entrances: dict[socket.socket, _Entrance] = {}
         self.bound: list[Address] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._opening: set[asyncio.Task[None]] = set()
@@ -72,24 +79,25 @@ class Server:
     def bind(self) -> list[Address]:
         """Opens all listeners, or none (CannotListen). Returns what each advertises. Clients can
         connect from now on, and wait until `start`."""
-        opened: list[tuple[socket.socket, Address]] = []
+        opened: dict[socket.socket, _Entrance] = {}
         try:
             for listener in self._listeners:
                 sockets = open_sockets(listener.host, listener.port, self._backlog)
                 advertised = advertised_address(listener, sockets[0].getsockname()[1])
                 self.addresses.append(advertised)
-                opened += [(listening, advertised) for listening in sockets]
+                entrance = _Entrance(advertised, listener)
+                opened |= dict.fromkeys(sockets, entrance)
         except (OSError, UnicodeError) as error:
             # A UnicodeError is a name that DNS cannot have.
-            for listening, _ in opened:
+            for listening in opened:
                 listening.close()
             self.addresses.clear()
             where = Address(listener.host, listener.port)
             reason = getattr(error, "strerror", None) or error
             raise CannotListen(f"cannot listen on {where}: {reason}") from error
-        self._sockets = [listening for listening, _ in opened]
+        self._sockets = list(opened)
         self.bound = [Address(*listening.getsockname()[:2]) for listening in self._sockets]
-        self._advertised = dict(opened)
+        self._entrances = opened
         return self.addresses
 
     def start(self) -> None:
@@ -155,7 +163,8 @@ class Server:
             self._connections.metrics.connections_refused += 1
             logger.warning("refused a connection from %s: %s", address.host, refusal)
             return
-        connection = self._connections.create(self._advertised[on], address)
+        entrance = self._entrances[on]
+        connection = self._connections.create(entrance.advertised, address, entrance.listener.sasl)
         task = asyncio.get_running_loop().create_task(self._open(client, connection))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)

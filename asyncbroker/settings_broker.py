@@ -2,8 +2,8 @@
 
 How a row is read is told in `settings.py`. Names, types and ranges are those of Kafka 4.3; defaults
 differ where one node needs it: `node.id`, `log.dir`, `controller.listener.names`,
-`queued.max.request.bytes`, the two of `offsets.topic`, the two socket buffers, which the system
-sizes better when it is left to do so, and `socket.listen.backlog.size`.
+`queued.max.request.bytes`, `sasl.enabled.mechanisms`, the two of `offsets.topic`, the two socket
+buffers, which the system sizes better when it is left to do so, and `socket.listen.backlog.size`.
 """
 
 from __future__ import annotations
@@ -59,6 +59,16 @@ max.connections.per.ip.overrides  string  ""  .
     Other limits for single addresses, as ADDRESS:COUNT,ADDRESS:COUNT.
 queued.max.request.bytes  long  268435456  .
     Bytes of requests in hand over all connections before reading pauses; -1 for no limit.
+
+# Logging in
+sasl.enabled.mechanisms  list  SCRAM-SHA-256,SCRAM-SHA-512  .
+    The SASL mechanisms that are offered: of PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512.
+sasl.server.max.receive.size  int  524288  .
+    The largest request before authentication is done, in bytes.
+connections.max.reauth.ms  long  0  .
+    A SASL connection must authenticate again after so long; 0 for never.
+connection.failed.authentication.delay.ms  int  100  0..
+    How long a failed authentication waits for its answer.
 
 # Topics
 auto.create.topics.enable   boolean  true  .

@@ -1,4 +1,4 @@
-"""Kafka's settings of authentication, authorization and TLS; none has an effect here so far.
+"""Kafka's settings of authentication, authorization and TLS that have no effect here.
 
 How a row is read is told in `settings.py`. Names, types, ranges and defaults are those of Kafka
 4.3.
@@ -15,10 +15,6 @@ authorizer.class.name  string  ""  .
 principal.builder.class  class  \
     org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder  .
     The class that names the user of a connection.
-connections.max.reauth.ms  long  0  .
-    A SASL connection must authenticate again after so long.
-connection.failed.authentication.delay.ms  int  100  0..
-    How long a failed authentication waits for its answer.
 security.providers  string  -  .
     Java security providers to load.
 delegation.token.expiry.check.interval.ms  long  3600000  1..
@@ -33,8 +29,6 @@ delegation.token.secret.key  password  -  .
 # SASL
 sasl.client.callback.handler.class        class     -               .
     The class that answers SASL questions as a client.
-sasl.enabled.mechanisms                   list      GSSAPI          .
-    The SASL mechanisms that are offered.
 sasl.jaas.config                          password  -               .
     Users and passwords in JAAS syntax.
 sasl.kerberos.kinit.cmd                   string    /usr/bin/kinit  .
@@ -75,8 +69,6 @@ sasl.mechanism.inter.broker.protocol      string    GSSAPI          .
     The SASL mechanism between brokers.
 sasl.server.callback.handler.class        class     -               .
     The class that checks credentials.
-sasl.server.max.receive.size              int       524288          .
-    The largest request before authentication is done, in bytes.
 
 # SASL/OAUTHBEARER
 sasl.oauthbearer.assertion.algorithm  string  RS256  ~ES256|RS256

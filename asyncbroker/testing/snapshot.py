@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from asyncbroker.metadata_store import (
     Change,
     DeleteTopic,
+    PutScramCredential,
     PutTopic,
     SetBrokerConfigs,
     SetValue,
@@ -71,6 +72,8 @@ def changes_to(state: StoredState) -> Iterator[Change]:
         yield DeleteTopic(topic_id)
     for resource, configs in state.broker_configs.items():
         yield SetBrokerConfigs(resource, dict(configs))
+    for (user, mechanism), credential in state.scram_credentials.items():
+        yield PutScramCredential(user, mechanism, credential)
     for name, value in state.values.items():
         yield SetValue(name, value)
 

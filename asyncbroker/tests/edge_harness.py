@@ -19,7 +19,7 @@ from asyncbroker.connections import AcceptLimits, Connections
 from asyncbroker.context import Address
 from asyncbroker.dispatch import Dispatcher
 from asyncbroker.handlers import HANDLERS
-from asyncbroker.listeners import Listener
+from asyncbroker.listeners import Listener, SaslRules
 from asyncbroker.metrics import Metrics
 from asyncbroker.peer_watch import ConnectionLimits
 from asyncbroker.protocol.api import API_BY_NAME, Api
@@ -178,14 +178,14 @@ async def edge(
     bytes_in_flight_max: int = 1 << 30,
     may_sendfile: bool = True,
     send_buffer_bytes: int = -1,
+    broker: Any = "the broker",
+    sasl: SaslRules | None = None,
 ) -> AsyncIterator[Edge]:
     """Serves `handlers` on a free port."""
     clock = ManualClock()
     metrics = Metrics()
     workers = ThreadWorkers(asyncio.get_running_loop(), 2)
-    dispatcher = Dispatcher(
-        "the broker", metrics, frame_bytes_max=FRAME_BYTES_MAX, handlers=handlers
-    )
+    dispatcher = Dispatcher(broker, metrics, frame_bytes_max=FRAME_BYTES_MAX, handlers=handlers)
     connections = Connections(
         dispatcher,
         clock=clock,
@@ -198,7 +198,7 @@ async def edge(
     )
     server = Server(
         connections,
-        [Listener("PLAINTEXT", "127.0.0.1", 0)],
+        [Listener("PLAINTEXT", "127.0.0.1", 0, sasl=sasl)],
         backlog=100,
         send_buffer_bytes=send_buffer_bytes,
     )

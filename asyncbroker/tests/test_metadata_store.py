@@ -14,17 +14,21 @@ from hypothesis import strategies as st
 from asyncbroker.log.errors import DirectoryRefused
 from asyncbroker.metadata_store import (
     FILE_NAME,
+    SCHEMA,
     Change,
+    DeleteScramCredential,
     DeleteTopic,
     ForgetTopic,
     MemoryMetadataStore,
     MetadataStore,
+    PutScramCredential,
     PutTopic,
     SetBrokerConfigs,
     SetValue,
     SqliteMetadataStore,
     StoredTopic,
 )
+from asyncbroker.protocol.scram import ScramCredential
 
 
 @pytest.fixture(params=["sqlite", "memory"])
@@ -70,6 +74,33 @@ def test_putting_a_topic_again_replaces_its_settings_and_size(store: MetadataSto
     store.apply([PutTopic(changed)])
     store.close()
     assert store.open().topics == {changed.topic_id: changed}
+    store.close()
+
+
+def test_credentials_are_kept_replaced_and_deleted(store: MetadataStore) -> None:
+    first = ScramCredential(b"salt", b"stored", b"server", 4096)
+    second = ScramCredential(b"other", b"stored", b"server", 8192)
+    store.open()
+    store.apply([PutScramCredential("alice", "A", first), PutScramCredential("alice", "B", first)])
+    store.apply([PutScramCredential("alice", "A", second), DeleteScramCredential("alice", "B")])
+    store.close()
+    assert store.open().scram_credentials == {("alice", "A"): second}
+    store.close()
+
+
+def test_a_file_of_the_first_version_is_brought_up_to_this_one(tmp_path: Path) -> None:
+    path = tmp_path / FILE_NAME
+    connection = sqlite3.connect(path)
+    connection.executescript(f"{SCHEMA}PRAGMA user_version = 1;")
+    connection.execute("INSERT INTO metadata_values VALUES ('leader.epoch', '7')")
+    connection.commit()
+    connection.close()
+    store = SqliteMetadataStore(path)
+    credential = ScramCredential(b"salt", b"stored", b"server", 4096)
+    assert store.open().values == {"leader.epoch": "7"}
+    store.apply([PutScramCredential("alice", "A", credential)])
+    store.close()
+    assert store.open().scram_credentials == {("alice", "A"): credential}
     store.close()
 
 

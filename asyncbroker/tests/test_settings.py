@@ -35,6 +35,7 @@ OUR_DEFAULTS = {
     "offsets.topic.replication.factor": "1",
     "process.roles": "broker",
     "queued.max.request.bytes": "268435456",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
     "socket.listen.backlog.size": "1024",
     "socket.receive.buffer.bytes": "-1",
     "socket.send.buffer.bytes": "-1",
