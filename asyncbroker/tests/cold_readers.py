@@ -111,6 +111,7 @@ class Probe:
         for thread in self._threads:
             thread.start()
         if not self._joined.wait(PATIENCE_SECONDS):
+            self._is_over = True
             raise TimeoutError("no generation of the group")
         return self
 
@@ -126,6 +127,9 @@ class Probe:
         return taken
 
     def _send_heartbeats(self) -> None:
+        with Cluster(self.address) as cluster:
+            # Apache Kafka makes its topic of groups when somebody looks for a coordinator.
+            cluster.retrying(lambda deadline: cluster.coordinator(GROUP, deadline))
         connection = opened(self.address)
         request = _join(connection)
         self._joined.set()
