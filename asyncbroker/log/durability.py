@@ -3,7 +3,10 @@
 `sync` may run in one worker while the log is appended to: what is published when it begins is
 durable when it returns. A failed fsync is final. The system may drop the pages that it could not
 write and mark them clean, so that a second fsync would say all is well (PostgreSQL's fsyncgate of
-2018): nothing is claimed, synced or appended any more, until a restart reads what is really there.
+2018): nothing is claimed, synced or appended any more, until a restart.
+
+A restart reads from memory what such an fsync has not written (ext4 and XFS keep those pages), and
+no fsync will write it: so what was read after a crash is written once more before it is promised.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from asyncbroker.log.segment import Segment
 
 # Too many open files: nothing was synced, and nothing was lost.
 _NOT_THE_DISK: Final = frozenset({errno.EMFILE, errno.ENFILE})
+
+_COPY_BYTES: Final = 1 << 20
 
 
 class Durability:
@@ -71,8 +76,10 @@ class Durability:
         self.fail_if_failed()
         changed_count = self._names_changed_count
         cut_back = self._cut_back[:]
+        dirty = self.dirty(segments)
+        for segment in dirty:
+            _write_again(segment)
         try:
-            dirty = self.dirty(segments)
             if cut_back:
                 dirty = [each for each in segments if each in cut_back or each in dirty]
             for segment in dirty:
@@ -119,3 +126,14 @@ class Durability:
         last_segment, last_size = self._written_back or (None, 0)
         begin = last_size if segment is last_segment else 0
         return segment.size - max(begin, segment.flushed_size)
+
+
+def _write_again(segment: Segment) -> None:
+    """Has the system write what was read after a crash and need not be on the disk: see above."""
+    if segment.recovered_size:
+        file = segment.open_file()
+        end = min(segment.size, segment.recovered_size)
+        for position in range(segment.flushed_size, end, _COPY_BYTES):
+            size = min(_COPY_BYTES, end - position)
+            file.pwrite(file.pread(size, position), position)
+        segment.recovered_size = 0

@@ -78,6 +78,7 @@ class Segment:
         "offset_index",
         "offset_of_largest_timestamp",
         "path",
+        "recovered_size",
         "size",
         "time_index",
         "trusted",
@@ -106,6 +107,7 @@ class Segment:
         self.log_path = self.path + LOG_SUFFIX
         self.size = sizes.get(name + LOG_SUFFIX, 0)
         self.flushed_size = self.size
+        self.recovered_size = 0  # Up to here it was read after a crash: see `Durability`.
         # What is known to be damaged: readers step over it. Replaced, never changed.
         self.holes: Holes = {}
         # What may be sent without a look at its CRCs.

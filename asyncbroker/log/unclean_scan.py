@@ -123,7 +123,7 @@ class UncleanScan:
                     self._cut(at, good_size, next_offset, damage)
                     break
                 self._cut_surplus(segment, good_size, damage)
-            segment.flushed_size = durable_size
+            segment.flushed_size, segment.recovered_size = durable_size, segment.size
         return self._keep_promise(next_offset) if segments else next_offset
 
     def _keep_promise(self, end_offset: int) -> int:

@@ -56,6 +56,8 @@ class Contents:
         "_is_shared",
         "_sector_bytes",
         "_sizes",
+        "_stuck",
+        "_stuck_size",
         "_writes",
         "data",
         "is_lost",
@@ -76,6 +78,11 @@ class Contents:
         self._forgotten_count = 0
         # A sync has failed.
         self.is_lost = False
+        # Of the sectors that a sync of an earlier process has failed to write, what the disk has.
+        # Memory has them, and takes them for written: until they are written to again, no sync
+        # brings them to the disk. And the size there.
+        self._stuck: dict[int, bytes] = {}
+        self._stuck_size: int | None = None
 
     def write(self, data: Buffer, position: int) -> None:
         self._own()
@@ -102,6 +109,7 @@ class Contents:
             self._before.clear()
             self._writes.clear()
             self._sizes = [len(self.data)]
+            self._stuck_size = self._stuck_size if self._stuck else None
 
     def begin_sync(self) -> tuple[int, bytes]:
         """A sync begins, and takes its time: what is written meanwhile is not in it."""
@@ -116,6 +124,7 @@ class Contents:
         self._forgotten_count += count
         del self._writes[:count]
         self._sizes = [len(data), *self._sizes[count + 1 :]]
+        self._stuck_size = self._stuck_size if self._stuck else None
         self._before.clear()
         for position, written in self._writes:
             for sector in self._sectors(position, len(written)):
@@ -124,9 +133,14 @@ class Contents:
 
     def forked(self, choose: Choose) -> Contents:
         """The same with the same past."""
-        if self.is_lost:
+        if self.is_lost and not choose(2):
             return self.crashed(choose)
         fork = self._shared()
+        fork._stuck, fork._stuck_size = dict(self._stuck), self._stuck_size
+        if self.is_lost:
+            fork._stuck.update(self._before)
+            fork._stuck_size = min(self._sizes[0], fork._stuck_size or self._sizes[0])
+            return fork
         fork._before = dict(self._before)
         fork._writes = list(self._writes)
         fork._sizes = list(self._sizes)
@@ -134,9 +148,11 @@ class Contents:
 
     def crashed(self, choose: Choose) -> Contents:
         """What may be left of it."""
-        if len(self._sizes) == 1:
+        if len(self._sizes) == 1 and not self._stuck:
             return self._shared()
         sizes = self._possible_sizes()
+        if self._stuck_size is not None:
+            sizes = [self._stuck_size, *sizes]
         size = sizes[choose(len(sizes))]
         data = self.data[:size].ljust(size, b"\0")
         writes: dict[int, list[tuple[int, bytes]]] = {}
@@ -150,6 +166,11 @@ class Contents:
                 if count < len(writes[sector]):
                     then = self._sector_after(sector, writes[sector][:count])
                     data[begin : begin + self._sector_bytes] = then[: size - begin]
+        for sector, then in sorted(self._stuck.items()):
+            begin = sector * self._sector_bytes
+            if begin < size and not choose(2):
+                then = then.ljust(self._sector_bytes, b"\0")
+                data[begin : begin + self._sector_bytes] = then[: size - begin]
         return Contents(self._sector_bytes, data)
 
     def _shared(self) -> Contents:
@@ -164,7 +185,9 @@ class Contents:
     def _remember(self, position: int, written: bytes) -> None:
         sector_bytes = self._sector_bytes
         for sector in self._sectors(position, len(written)):
-            if sector not in self._before:
+            if (stuck := self._stuck.pop(sector, None)) is not None:
+                self._before[sector] = stuck
+            elif sector not in self._before:
                 begin = sector * sector_bytes
                 self._before[sector] = bytes(self.data[begin : begin + sector_bytes])
         self._writes.append((position, written))

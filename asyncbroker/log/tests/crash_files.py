@@ -23,9 +23,10 @@ names as they were at its last `sync_directory`. Of what came later a crash keep
   the file has the old name or the new one. Nothing can be relied on between directories, nor
   between names and contents.
 
-`start_writeback` promises nothing. After a `datasync` that fails the file is never durable again,
-whatever a later one says: the system has dropped the pages and marked them clean. What the process
-reads then is not sure either, so `killed` chooses for such a file as `crashed` does.
+`start_writeback` promises nothing. After a `datasync` that fails the file is never durable again in
+this process, whatever a later one says: the system has dropped the pages, or marked them clean. The
+next process may read either what the disk has, or, as on ext4 and XFS, what memory still has and no
+sync will ever write unless it is written again: `killed` chooses.
 
 What the system is asked goes through `on_call(operation, path)`, as in MemoryFiles, which may raise
 an OSError in its place; of a `pwrite` that raises PartialWrite a part is written. The larger calls

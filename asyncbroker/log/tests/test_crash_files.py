@@ -148,7 +148,13 @@ def test_after_a_failed_sync_nothing_is_durable_whatever_the_next_one_says() -> 
     file.datasync()
     assert every_state(files) == {b"old", b"new"}
     assert files.killed(synced_only).contents() == {"a": b"old"}
-    assert files.killed().contents() == {"a": b"new"}
+    killed = files.killed()
+    assert killed.contents() == {"a": b"new"}
+    killed.open("a").datasync()
+    assert every_state(killed) == {b"old", b"new"}
+    killed.open("a").pwrite(b"new", 0)
+    killed.open("a").datasync()
+    assert every_state(killed) == {b"new"}
 
 
 # ---- names

@@ -10,6 +10,7 @@ import pytest
 from asyncbroker.log.files import MemoryFiles
 from asyncbroker.log.log_directory import LogDirectory
 from asyncbroker.log.partition_log import PartitionLog
+from asyncbroker.log.tests.crash_disk import everything
 from asyncbroker.log.tests.crash_files import CrashFiles, PartialWrite
 from asyncbroker.log.tests.log_harness import (
     NOW_MS,
@@ -157,6 +158,31 @@ def test_a_part_of_a_batch_does_not_come_back_in_front_of_a_newer_segment(is_stu
         assert state.read_whole(first) == whole
         found = open_log(state, is_clean=False, recovery_point=3)
         assert [offset for offset, _ in read_all(found)] == list(range(durable))
+
+
+def test_what_a_failed_sync_left_in_memory_only_is_written_before_it_is_promised() -> None:
+    def fail(operation: str, path: str) -> None:
+        if operation == "datasync":
+            raise OSError(errno.EIO, "not written")
+
+    files = CrashFiles(sector_bytes=32)
+    files.make_directory("data")
+    files.sync_directory("")
+    log = open_log(files)
+    append_each(log, 3)
+    log.flush()
+    append_each(log, 4)
+    files.on_call = fail
+    with pytest.raises(OSError, match="not written"):
+        log.flush()
+    killed = files.killed(everything)
+    log = open_log(killed, is_clean=False, recovery_point=3)
+    assert log.end_offset == 7
+    append_each(log, 2)
+    assert log.flush() == 9
+    for state in killed.states(50, Random(1)):
+        found = open_log(state, is_clean=False, recovery_point=3)
+        assert [offset for offset, _ in read_all(found)] == list(range(9))
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
