@@ -124,7 +124,9 @@ class Commits:
         bug = done.exception()
         errors = done.result() if bug is None else [bug] * len(stripe)
         for waiting, error in zip(stripe, errors, strict=True):
-            if isinstance(error, OSError) and error.errno not in NOT_THE_DISK:
+            # Without a failure of the log nothing was synced, and nothing was lost.
+            is_failed = waiting.partition.log.failure is not None
+            if isinstance(error, OSError) and error.errno not in NOT_THE_DISK and is_failed:
                 self._storage.fail(error)
             waiting.answer(error)
         self._flushes_running -= 1
