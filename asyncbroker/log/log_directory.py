@@ -259,8 +259,7 @@ class LogDirectory:
             path = self._path_of(topic, partition)
             if self._files.exists(path):
                 renamed.append(self._aside(topic, partition, suffix))
-                rename = functools.partial(self._files.rename, path, renamed[-1])
-                self._reserve.with_room(rename)
+                self._reserve.with_room(functools.partial(self._files.rename, path, renamed[-1]))
         self._files.sync_directory(self.path)
         return renamed
 
@@ -269,9 +268,11 @@ class LogDirectory:
         return self._reserve.with_room(functools.partial(log.delete_segments, segments))
 
     def half_deleted(self) -> list[str]:
-        """Directories that `delete_partitions` gave in an earlier run."""
+        """What `delete_partitions` and `delete_segments` gave in an earlier run."""
         names = self._files.list_directories(self.path)
-        return [f"{self.path}/{name}" for name in names if name.endswith(DELETED_SUFFIX)]
+        directories = [f"{self.path}/{name}" for name in names if name.endswith(DELETED_SUFFIX)]
+        logs = list(self.logs.values())
+        return directories + [path for log in logs for path in log.half_deleted]
 
     def remove_some(self, path: str) -> bool:
         """Removes a file, or a part of a directory that `delete_partitions` gave; tells whether
@@ -379,7 +380,8 @@ class LogDirectory:
             if clean and first_error is None:
                 self._write_offsets()
             if clean and first_error is None and not self._unopened:
-                self._reserve.with_room(self._mark_clean)
+                path, data = f"{self.path}/{CLEAN_SHUTDOWN}", encode_clean_shutdown()
+                self._reserve.with_room(lambda: self._files.write_atomically(path, data))
         finally:
             self.logs = {}
             self._lock.release()
@@ -387,9 +389,6 @@ class LogDirectory:
             raise first_error
 
     # ---- helpers
-
-    def _mark_clean(self) -> None:
-        self._files.write_atomically(f"{self.path}/{CLEAN_SHUTDOWN}", encode_clean_shutdown())
 
     def _check_format(self, names: dict[str, int]) -> None:
         path = f"{self.path}/{FORMAT}"

@@ -116,6 +116,7 @@ class PartitionLog:
         "directory",
         "end_offset",
         "epochs",
+        "half_deleted",
         "has_transactions",
         "leader_epoch",
         "log_start_offset",
@@ -190,6 +191,7 @@ class PartitionLog:
         self.producers = found.producers
         self._snapshots = found.snapshots
         self._damaged = found.damaged
+        self.half_deleted = found.half_deleted
         # Whether a range that was checked has batches of transactions; what this process appends
         # has none. Which of them were aborted; None: nobody has looked yet.
         self.has_transactions = False

@@ -6,8 +6,9 @@ indexes, the leader epochs and the producers' state follow from what is there; `
 says what is done where the batches stop making sense. Damage that is known from before
 (`damage.py`) is stepped over.
 
-`.deleted` and `.cleaned` files are leftovers to remove; `.swap` files are finished replacements for
-the segments in their range (Kafka's LogLoader).
+`.cleaned` files are leftovers to remove, and so are `.deleted` ones; these may be many and large,
+and are for whoever has the time. `.swap` files are finished replacements for the segments in their
+range (Kafka's LogLoader).
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ class RecoveredLog:
     producers: ProducerState
     snapshots: SnapshotFiles
     damaged: DamagedRanges
+    # Files to be removed, which are no part of it.
+    half_deleted: list[str]
     # All of it is as the last stop left it, in order and durable.
     was_closed_clean: bool
 
@@ -134,6 +137,7 @@ class Recovery:
             producers,
             snapshots,
             self.damaged,
+            [f"{self.directory}/{name}" for name in sizes if name.endswith(DELETED_SUFFIX)],
             was_closed_clean,
         )
 
@@ -295,11 +299,9 @@ def check_topic_id(files: Files, directory: str, topic_id: bytes) -> None:
 
 
 def finish_leftovers(files: Files, directory: str) -> dict[str, int]:
-    """Removes what was being removed or made, finishes replacements; the files then, with sizes."""
+    """Removes what was being made, finishes replacements; the files then, with sizes."""
     sizes = files.list_files(directory)
-    doomed = [
-        name for name in sizes if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX))
-    ]
+    doomed = [name for name in sizes if name.endswith((CLEANED_SUFFIX, TEMPORARY_SUFFIX))]
     cleaned = [_offset_of(name) for name in sizes if name.endswith(CLEANED_SUFFIX)]
     swaps = [name for name in sizes if name.endswith(SWAP_SUFFIX)]
     if cleaned:

@@ -383,15 +383,15 @@ def test_a_start_beyond_the_end_empties_the_log_and_gives_no_offset_twice() -> N
 # ---- leftovers
 
 
-def test_files_that_were_being_deleted_or_made_are_removed() -> None:
+def test_files_that_were_being_made_are_removed_and_deleted_ones_named() -> None:
     files = MemoryFiles()
     log = open_log(files, config=with_config(segment_bytes=300))
     append_each(log, 9)
     log.close()
-    expected = set(names(files))
+    deleted = [f"{0:020d}.log.deleted", f"{0:020d}.index.deleted"]
+    expected = {*names(files), *deleted}
     for name in (
-        f"{0:020d}.log.deleted",
-        f"{0:020d}.index.deleted",
+        *deleted,
         f"{3:020d}.log.cleaned",
         f"{3:020d}.timeindex.cleaned",
         "leader-epoch-checkpoint.tmp",
@@ -401,6 +401,7 @@ def test_files_that_were_being_deleted_or_made_are_removed() -> None:
         files.write_whole(f"{DIRECTORY}/{name}", b"left over")
     log = open_log(files, config=log.config, recovery_point=9)
     assert set(names(files)) == expected
+    assert log.half_deleted == [f"{DIRECTORY}/{name}" for name in deleted]
     assert len(read_all(log)) == 9
 
 
