@@ -20,6 +20,7 @@ from asyncbroker.cleaner import Cleaner
 from asyncbroker.clock import Clock, SystemClock
 from asyncbroker.commits import Commits
 from asyncbroker.config import BrokerConfig
+from asyncbroker.directory_watch import DirectoryWatch
 from asyncbroker.fetch_sessions import FetchSessions
 from asyncbroker.fetch_waits import FetchWaits
 from asyncbroker.housekeeping import Housekeeping
@@ -251,7 +252,14 @@ class Broker:
         scrubber = Scrubber(lambda: self.config, self.storage, self.topics, self._random_bytes)
         retention = Retention(self.topics, self.log_starts, self.storage, self._metadata)
         self._housekeeping = Housekeeping(
-            self.config, self.storage, self.topics, self._logs, cleaner, scrubber, retention
+            self.config,
+            self.storage,
+            self.topics,
+            self._logs,
+            cleaner,
+            scrubber,
+            retention,
+            DirectoryWatch(self._files, self._directory, self.topics, self.storage),
         )
 
     async def _pass_leader_epochs(self) -> None:
@@ -283,6 +291,7 @@ class Broker:
             topics=self.topics,
             commits=self.commits,
             clock=self.clock,
+            trusted_now_ms=self.storage.trusted_now_ms,
             random_bytes=self._random_bytes,
         )
         groups.start()

@@ -279,7 +279,7 @@ class Cleaner:
         logger.error("%s is not compacted any more: %s", partition.name, error)
 
     def _now_ms(self) -> int:
-        return self._storage.clock.wall_ms()
+        return self._storage.trusted_now_ms()
 
 
 def _slice(steps: Steps) -> int | Replacement | None:

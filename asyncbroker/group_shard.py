@@ -99,12 +99,14 @@ class GroupShard:
         *,
         commits: Durability,
         clock: Clock,
+        trusted_now_ms: Callable[[], int],
         topic_exists: Callable[[str], bool],
     ) -> None:
         self._partition = partition
         self._config = config
         self._commits = commits
         self._clock = clock
+        self._trusted_now_ms = trusted_now_ms
         self._topic_exists = topic_exists
 
         # None while there is nothing to ask; then `_refusal` says what requests get.
@@ -179,7 +181,7 @@ class GroupShard:
     def expire_offsets(self) -> None:
         """Looks for expired offsets now."""
         if self._coordinator is not None:
-            self._carry_out(self._coordinator.expire_offsets(self._now()))
+            self._carry_out(self._coordinator.expire_offsets(self._trusted_now()))
 
     def postpone_members(self, seconds: float) -> None:
         """Gives members, and rebalances, so much more time."""
@@ -408,6 +410,10 @@ class GroupShard:
     def _now(self) -> Instant:
         return Instant(self._clock.monotonic(), self._clock.wall_ms())
 
+    def _trusted_now(self) -> Instant:
+        """For what is forgotten for its age."""
+        return Instant(self._clock.monotonic(), self._trusted_now_ms())
+
     def _arm(self) -> None:
         """Sees to it that the timer is no later than the next deadline; earlier does no harm."""
         coordinator = self._coordinator
@@ -426,7 +432,7 @@ class GroupShard:
     def _expire(self) -> None:
         self._timer = None
         if self._coordinator is not None:
-            self._carry_out(self._coordinator.expire(self._now(), self._held_back))
+            self._carry_out(self._coordinator.expire(self._trusted_now(), self._held_back))
 
     def _refused(self) -> KafkaError:
         return KafkaError(self._refusal)

@@ -65,6 +65,7 @@ class Groups:
         topics: Topics,
         commits: Durability,
         clock: Clock,
+        trusted_now_ms: Callable[[], int],
         random_bytes: Callable[[int], bytes],
     ) -> None:
         self._config = group_config_of(config)
@@ -72,6 +73,7 @@ class Groups:
         self._topics = topics
         self._commits = commits
         self._clock = clock
+        self._trusted_now_ms = trusted_now_ms
         self._random_bytes = random_bytes
         self._shards: list[GroupShard] = []
         self._is_closed = False
@@ -290,6 +292,7 @@ class Groups:
             self._config,
             commits=self._commits,
             clock=self._clock,
+            trusted_now_ms=self._trusted_now_ms,
             topic_exists=lambda name: self._topics.get(name) is not None,
         )
 

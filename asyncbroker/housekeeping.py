@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from asyncbroker.cleaner import Cleaner
 from asyncbroker.clock import Timer
 from asyncbroker.config import BrokerConfig
+from asyncbroker.directory_watch import DirectoryWatch
 from asyncbroker.log.log_directory import LogDirectory
 from asyncbroker.retention import Retention
 from asyncbroker.scrubber import CHECK_SECONDS, Scrubber
@@ -31,6 +32,9 @@ SCRUB: Final = "scrub"
 
 # How long descriptors may run short: then appends fail that need to open a file.
 CROWD_CHECK_SECONDS: Final = 1.0
+
+# How long records may be taken for a directory that somebody has removed.
+WATCH_SECONDS: Final = 1.0
 
 
 # The reserve is made soon after the start, which must not wait for it, and again soon after there
@@ -61,6 +65,7 @@ class Housekeeping:
         cleaner: Cleaner,
         scrubber: Scrubber,
         retention: Retention,
+        watch: DirectoryWatch,
     ) -> None:
         self._config = config
         self._storage = storage
@@ -69,6 +74,7 @@ class Housekeeping:
         self._cleaner = cleaner
         self._scrubber = scrubber
         self._retention = retention
+        self._watch = watch
         self._timers: dict[str, Timer] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.pause_seconds_min = 0.0
@@ -84,6 +90,7 @@ class Housekeeping:
             Chore("close files", CROWD_CHECK_SECONDS, self._close_files),
             Chore("expire producers", PRODUCER_EXPIRATION_SECONDS, self._expire_producers),
             Chore("retention", retention_seconds, self._retention.check),
+            Chore("watch directory", WATCH_SECONDS, self._watch.check),
             Chore("reserve", RESERVE_SECONDS, self._keep_reserve, RESERVE_FIRST_SECONDS),
         )
 

@@ -18,7 +18,6 @@ Not known here: requests, versions, topics, other partitions.
 from __future__ import annotations
 
 import asyncio
-import errno
 import functools
 import logging
 from collections import deque
@@ -29,7 +28,7 @@ from asyncbroker.log.config import INT64_MAX, LogConfig
 from asyncbroker.log.errors import CorruptLog
 from asyncbroker.log.reserve import FULL_ERRORS, disk_full
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
-from asyncbroker.storage import PASSING_ERRORS, Storage
+from asyncbroker.storage import DISK_ERRORS, PASSING_ERRORS, Storage
 
 if TYPE_CHECKING:
     from asyncbroker.fetch_waits import FetchWaiter
@@ -397,7 +396,7 @@ class Partition:
     def expire_producers(self) -> None:
         """Forgets silent producers; not now if a thread appends, another time will do."""
         if not self._is_draining_queue:
-            self.log.expire_producers(self._clock_wall_ms())
+            self.log.expire_producers(self._storage.trusted_now_ms())
 
     async def drain(self) -> None:
         """Waits until no thread works on the log, so that its files can be closed or renamed."""
@@ -453,7 +452,7 @@ class Partition:
         """What a request gets for an error in writing: a full disk passes, a broken one stays."""
         if error.errno in PASSING_ERRORS:
             logger.warning("an append to %s failed: %s", self.name, error)
-        elif error.errno == errno.EIO:
+        elif error.errno in DISK_ERRORS:
             self._storage.fail(error)
         else:
             self.go_offline(error)

@@ -1,10 +1,10 @@
 """What the partitions of one log directory share: clock, threads, limits, and the disk's health.
 
-A directory fails as a whole when its disk does: after an fsync error, or an EIO on a write, nobody
-knows which of the pages written earlier are on the disk, and asking again would answer "fine" for
-pages that were dropped. So nothing is retried: the directory is offline until the process is
-started again and recovery has looked at the files, while the process stays up and answers
-KAFKA_STORAGE_ERROR.
+A directory fails as a whole when its disk does, or is made read-only. After an fsync error, or an
+EIO on a write, nobody knows which of the pages written earlier are on the disk, and asking again
+would answer "fine" for pages that were dropped. So nothing is retried: the directory is offline
+until the process is started again and recovery has looked at the files, while the process stays up
+and answers KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ WRITEBACK_BYTES: Final = 8 * 1024 * 1024
 PASSING_ERRORS: Final = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 )
+
+
+# What an error in writing to one file says about all of them.
+DISK_ERRORS: Final = frozenset({errno.EIO, errno.EROFS})
 
 
 class Storage:

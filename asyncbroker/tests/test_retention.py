@@ -347,3 +347,35 @@ async def test_an_append_that_comes_in_between_keeps_the_newest_segment() -> Non
         await settle()
         assert files_of(t) == [3]
         assert offsets_of(await t.fetch(4)) == [4]
+
+
+async def test_segments_that_a_stop_left_deleted_go_after_the_next_start() -> None:
+    files = MemoryFiles()
+    metadata = MemoryMetadataStore()
+    async with under_test(files=files, metadata=metadata) as t:
+        await t.topic(segment_bytes="1048576", retention_bytes="1000000")
+        await fill(t, 9)
+        await check(t)
+        left = [name for name in files.list_files(DIRECTORY) if name.endswith(".deleted")]
+        assert left
+    removed: list[str] = []
+
+    def note(operation: str, path: str) -> None:
+        if operation == "remove":
+            removed.append(path)
+
+    files.on_call = note
+    async with under_test(files=files, metadata=metadata) as t:
+        await settle()
+        assert {f"{DIRECTORY}/{name}" for name in left} <= set(removed)
+        assert not [name for name in files.list_files(DIRECTORY) if name.endswith(".deleted")]
+
+
+async def test_a_wall_clock_that_jumps_ahead_expires_no_producers() -> None:
+    async with under_test(producer_id_expiration_ms=str(HOUR * 1000)) as t:
+        await t.topic()
+        await t.produce(idempotent(0))
+        t.clock.jump_wall_ms(10 * DAY * 1000)
+        t.clock.advance(600)
+        await settle()
+        assert len(log_of(t).producers) == 1
