@@ -185,6 +185,21 @@ def test_what_a_failed_sync_left_in_memory_only_is_written_before_it_is_promised
         assert [offset for offset, _ in read_all(found)] == list(range(9))
 
 
+def test_a_disk_too_full_to_write_again_fails_a_sync_and_not_the_log() -> None:
+    disk = PartOnly(is_stuck=False)
+    files = CrashFiles(disk)
+    log = open_log(files)
+    append_each(log, 3)
+    log = open_log(files.killed(), is_clean=False)
+    log._files.on_call = disk  # type: ignore[attr-defined]
+    disk.is_full = True
+    with pytest.raises(OSError, match="No space"):
+        log.flush()
+    assert log.failure is None
+    disk.is_full = False
+    assert log.flush() == 3
+
+
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 def test_any_call_may_fail(code: int) -> None:
     calls = FailingOnce(0, code)

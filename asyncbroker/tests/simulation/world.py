@@ -83,7 +83,8 @@ class World:
             callback = event.callback
             if callback is None:
                 continue
-            self.now = max(self.now, when)
+            if when > self.now:
+                self.now = when
             self.event_count += 1
             callback(*event.args)
         return True
@@ -263,7 +264,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._has_turn = True
         world = self._world
         when = world.now + TURN_SECONDS_MAX * world.random.random()
-        world.at(max(when, self.paused_until), self._turn)
+        world.at(when if when > self.paused_until else self.paused_until, self._turn)
 
     def _turn(self) -> None:
         """Runs what is ready now; what becomes ready meanwhile is for the next turn."""
