@@ -170,6 +170,7 @@ class Broker:
             open_files_max=self.config.max_open_files or None,
             random_bytes=self._random_bytes,
             reserve=self._reserve,
+            journal_bytes=self.config.log_journal_bytes,
         )
         if logs.cluster_id is None:
             logs.close(clean=False)
@@ -248,6 +249,7 @@ class Broker:
         self.log_starts = LogStarts(self._logs, self.storage, self._removals)
         last_seen = state.values.get(LAST_SEEN)
         self.storage.trust_time(None if last_seen is None else int(last_seen))
+        self.commits.use_journal(self._logs, self.config.log_journal_stretch_max_bytes)
         cleaner = Cleaner(lambda: self.config, self.storage, self.topics, self._logs)
         scrubber = Scrubber(lambda: self.config, self.storage, self.topics, self._random_bytes)
         retention = Retention(self.topics, self.log_starts, self.storage, self._metadata)

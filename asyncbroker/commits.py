@@ -1,13 +1,21 @@
 """Commit rounds: makes appended batches durable before they are acknowledged (acks=all).
 
-A round takes all that waits, fsyncs each dirty partition once in worker threads, and answers; who
-arrives meanwhile joins the next round. So the slower the disk is, the more acknowledgements share
-one fsync, and there is never more than one round under way. A round begins at the end of the loop
-iteration in which its first waiter came, so that requests that were received together go together.
+A round takes all that waits, makes it durable in worker threads, and answers; who arrives meanwhile
+joins the next round. So the slower the disk is, the more acknowledgements share one fsync. A round
+begins at the end of the loop iteration in which its first waiter came, so that requests that were
+received together go together.
+
+There are two lanes, and in each one round at a time. What is small goes, for all partitions
+together, into the journal (`log/journal.py`): one write and one fdatasync. Partitions with more
+than that, or with a new segment, get an fsync of their own files, and so does everybody while there
+is no journal, or no room in it; small batches do not wait for those. Either way a round makes
+durable all of a partition that is not, also what nobody waits for.
+
+The journal is made by the first round that could use it. When it is half full, its partitions'
+files are synced in the background, which frees it.
 
 An fsync that fails is never tried again: its waiters get KAFKA_STORAGE_ERROR and the directory goes
-offline (see `storage.py`). Who waits only knows `durable`: how a round makes its bytes durable can
-change behind it.
+offline (see `storage.py`). Who waits only knows `durable`.
 """
 
 from __future__ import annotations
@@ -15,17 +23,29 @@ from __future__ import annotations
 import asyncio
 import errno
 import functools
+import logging
 from typing import TYPE_CHECKING, Final
 
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
+from asyncbroker.storage import PASSING_ERRORS
 
 if TYPE_CHECKING:
+    from asyncbroker.log.journal import Journal, Stretch
+    from asyncbroker.log.log_directory import LogDirectory
     from asyncbroker.partition import Partition
     from asyncbroker.storage import Storage
+
+logger = logging.getLogger(__name__)
 
 # fsyncs of different files at the same time share the disk's work. Fewer than there are worker
 # threads (`asyncbroker.worker.threads`), so that a slow fsync leaves one for reads and appends.
 FLUSHES_AT_ONCE: Final = 3
+
+# What a frame adds to its bytes in a round, and more.
+FRAME_BYTES_MAX: Final = 256
+
+# When the making of a journal that failed, on a full disk for example, is tried again.
+PREPARE_AGAIN_SECONDS: Final = 60.0
 
 # What says nothing about the disk: the log was closed meanwhile, as its topic is deleted; or there
 # was no descriptor left to sync with, so that nothing was synced and the next round may try.
@@ -45,6 +65,12 @@ class _Waiting:
         self.end_offset = 0
         self.futures: list[asyncio.Future[None]] = []
         partition.enter()
+
+    def join(self, other: _Waiting) -> None:
+        """Takes over who waits in another one for the same partition."""
+        self.end_offset = max(self.end_offset, other.end_offset)
+        self.futures += other.futures
+        other.partition.leave()
 
     def answer(self, error: BaseException | None) -> None:
         """Ends the wait of all who have not gone away."""
@@ -67,9 +93,24 @@ class Commits:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._gathering: dict[Partition, _Waiting] = {}
+        # What the next round of the other lane takes.
+        self._to_flush: dict[Partition, _Waiting] = {}
         self._flushes_running = 0
+        self._is_journaling = False
         self._is_round_due = False
         self._idle: asyncio.Future[None] | None = None
+        self._logs: LogDirectory | None = None
+        self._journal: Journal | None = None
+        self._stretch_bytes_max = 0
+        self._is_serving_journal = False
+        self._prepare_again = 0.0
+
+    def use_journal(self, logs: LogDirectory, stretch_bytes_max: int) -> None:
+        """Lets rounds use the journal of a directory, if it has one; a partition with more than
+        this that is not durable goes past it."""
+        self._logs = logs
+        self._journal = None if self._storage.is_volatile else logs.journal
+        self._stretch_bytes_max = stretch_bytes_max
 
     def durable(self, partition: Partition, end_offset: int) -> asyncio.Future[None] | None:
         """None when all below `end_offset` is durable; otherwise what to wait for.
@@ -82,7 +123,7 @@ class Commits:
         waiting = self._gathering.get(partition)
         if waiting is None:
             waiting = self._gathering[partition] = _Waiting(partition)
-            if not self._is_round_due and not self._flushes_running:
+            if not self._is_round_due and not self._is_journaling:
                 self._is_round_due = True
                 asyncio.get_running_loop().call_soon(self._start_round)
         if end_offset > waiting.end_offset:
@@ -93,31 +134,155 @@ class Commits:
 
     async def close(self) -> None:
         """Waits until nobody waits for a round any more."""
-        if self._gathering or self._flushes_running:
+        if self._is_busy():
             self._idle = asyncio.get_running_loop().create_future()
             await self._idle
 
+    def _is_busy(self) -> bool:
+        return bool(
+            self._gathering
+            or self._to_flush
+            or self._flushes_running
+            or self._is_journaling
+            or self._is_serving_journal
+        )
+
     def _start_round(self) -> None:
-        """Takes all that waits and spreads its partitions over a few threads."""
+        """Takes all that waits: what the journal can hold goes there, the rest to the other lane.
+        One round of the journal at a time, so this is not called while there is one."""
         self._is_round_due = False
         gathered = self._gathering
         self._gathering = {}
-        dirty: list[_Waiting] = []
+        journal = self._journal
+        if journal is not None and not journal.is_ready and gathered:
+            self._prepare(journal)
+        room = journal.round_bytes_max if journal is not None and journal.is_ready else 0
+        small: dict[Stretch, _Waiting] = {}
         for waiting in gathered.values():
-            # An fsync of the last round may have begun late enough to cover it.
-            if waiting.partition.log.durable_end_offset >= waiting.end_offset:
-                waiting.answer(None)
-            elif self._storage.error is not None:
-                waiting.answer(self._storage.error)
+            partition = waiting.partition
+            if self._answer_at_once(waiting):
+                continue
+            stretch_bytes_max = min(room, self._stretch_bytes_max)
+            stretch = partition.log.stretch_for_journal(partition.index, stretch_bytes_max)
+            if stretch is None:
+                self._flush_later(waiting)
             else:
-                dirty.append(waiting)
+                room -= stretch.size + FRAME_BYTES_MAX
+                small[stretch] = waiting
+        if journal is not None and small:
+            self._is_journaling = True
+            written = self._storage.workers.run(journal.append, list(small))
+            written.add_done_callback(functools.partial(self._journaled, small))
+        self._go_on()
+
+    def _answer_at_once(self, waiting: _Waiting) -> bool:
+        """Whether there is nothing to wait for any more: a round of the other lane may have begun
+        late enough to cover it, or the disk is gone."""
+        if waiting.partition.log.durable_end_offset >= waiting.end_offset:
+            waiting.answer(None)
+        elif self._storage.error is not None:
+            waiting.answer(self._storage.error)
+        else:
+            return False
+        return True
+
+    def _go_on(self) -> None:
+        """After any change: begins what can be begun."""
+        if self._gathering and not self._is_journaling and not self._is_round_due:
+            self._start_round()
+        elif self._to_flush and not self._flushes_running:
+            self._start_flushes()
+        if self._idle is not None and not self._idle.done() and not self._is_busy():
+            self._idle.set_result(None)
+
+    # ---- the journal's lane
+
+    def _journaled(
+        self, small: dict[Stretch, _Waiting], done: asyncio.Future[list[Stretch]]
+    ) -> None:
+        """Answers a round that went to the journal; what did not goes to the other lane."""
+        self._is_journaling = False
+        error = done.exception()
+        durable: list[Stretch] = []
+        if error is None:
+            durable = done.result()
+        elif isinstance(error, OSError) and error.errno in PASSING_ERRORS:
+            logger.warning("a round could not go to the journal: %s", error)
+        else:
+            if isinstance(error, OSError):
+                self._storage.fail(error)
+            for waiting in small.values():
+                waiting.answer(error)
+            small = {}
+        for stretch in durable:
+            small.pop(stretch).answer(None)
+        for waiting in small.values():
+            self._flush_later(waiting)
+        journal, logs = self._journal, self._logs
+        if journal is not None and logs is not None and (journal.is_filling or small):
+            self._free(logs)
+        self._go_on()
+
+    def _prepare(self, journal: Journal) -> None:
+        """Has the journal's file made, unless that failed a short while ago."""
+        now = self._storage.clock.monotonic()
+        if not self._is_serving_journal and now >= self._prepare_again:
+            self._is_serving_journal = True
+            self._prepare_again = now + PREPARE_AGAIN_SECONDS
+            self._storage.workers.run(journal.prepare).add_done_callback(self._prepared)
+
+    def _prepared(self, done: asyncio.Future[None]) -> None:
+        self._is_serving_journal = False
+        error = done.exception()
+        if error is not None:
+            logger.warning(
+                "without a journal each partition is synced by itself: %s",
+                error,
+                exc_info=None if isinstance(error, OSError) else error,
+            )
+        self._go_on()
+
+    def _free(self, logs: LogDirectory) -> None:
+        """Has the files synced for which something is in the journal."""
+        if not self._is_serving_journal:
+            self._is_serving_journal = True
+            freed = self._storage.workers.run(logs.free_journal)
+            freed.add_done_callback(functools.partial(self._freed, logs))
+
+    def _freed(self, logs: LogDirectory, done: asyncio.Future[None]) -> None:
+        self._is_serving_journal = False
+        error = done.exception()
+        if error is not None:
+            logger.error(
+                "the journal is not freed: %s",
+                error,
+                exc_info=None if isinstance(error, OSError) else error,
+            )
+        if isinstance(error, OSError) and (
+            error.errno not in PASSING_ERRORS or logs.failure is not None
+        ):
+            self._storage.fail(error)
+        self._go_on()
+
+    # ---- the lane of fsyncs
+
+    def _flush_later(self, waiting: _Waiting) -> None:
+        present = self._to_flush.get(waiting.partition)
+        if present is None:
+            self._to_flush[waiting.partition] = waiting
+        else:
+            present.join(waiting)
+
+    def _start_flushes(self) -> None:
+        """Spreads what is to be flushed over a few threads."""
+        waiting = list(self._to_flush.values())
+        self._to_flush = {}
+        dirty = [each for each in waiting if not self._answer_at_once(each)]
         self._flushes_running = min(len(dirty), FLUSHES_AT_ONCE)
         for first in range(self._flushes_running):
             stripe = dirty[first::FLUSHES_AT_ONCE]
             flushed = self._storage.workers.run(_flush, stripe)
             flushed.add_done_callback(functools.partial(self._flushed, stripe))
-        if not dirty:
-            self._end_round()
 
     def _flushed(self, stripe: list[_Waiting], done: asyncio.Future[list[OSError | None]]) -> None:
         """Answers those who waited for one thread's partitions; the last thread ends the round."""
@@ -131,14 +296,7 @@ class Commits:
             waiting.answer(error)
         self._flushes_running -= 1
         if not self._flushes_running:
-            self._end_round()
-
-    def _end_round(self) -> None:
-        """Goes on with those who came meanwhile."""
-        if self._gathering:
-            self._start_round()
-        elif self._idle is not None and not self._idle.done():
-            self._idle.set_result(None)
+            self._go_on()
 
 
 def _flush(stripe: list[_Waiting]) -> list[OSError | None]:

@@ -94,6 +94,8 @@ class BrokerConfig:
 
     log_flush_offset_checkpoint_interval_ms: int
     log_retention_check_interval_ms: int
+    log_journal_bytes: int
+    log_journal_stretch_max_bytes: int
     num_recovery_threads_per_data_dir: int
 
     append_inline_max_bytes: int

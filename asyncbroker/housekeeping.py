@@ -152,7 +152,7 @@ class Housekeeping:
             await self._storage.workers.run(self._logs.checkpoint)
         except OSError as error:
             logger.error("the checkpoint failed: %s", error)
-            if error.errno not in PASSING_ERRORS:
+            if error.errno not in PASSING_ERRORS or self._logs.failure is not None:
                 # The disk is broken, or the directory was taken away or made read-only.
                 self._storage.fail(error)
 

@@ -165,6 +165,10 @@ log.flush.offset.checkpoint.interval.ms        int  60000  0..
     How often the point is recorded from which recovery must check.
 log.retention.check.interval.ms                long 300000 1..
     How often segments are looked for that retention deletes.
+log.journal.bytes                              long  67108864  0..
+    Size of the journal of acks=all on the disk, in bytes, at least 65536; 0: none, each file alone.
+log.journal.stretch.max.bytes                  int  131072  0..
+    A partition with more bytes than this to make durable goes past the journal.
 num.recovery.threads.per.data.dir              int  2      1..
     Threads that open partitions at start.
 

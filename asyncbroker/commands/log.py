@@ -22,6 +22,7 @@ from asyncbroker.log.inspection import (
     check_data_directory,
     check_partition,
     is_partition,
+    needed_frames,
     partitions_of,
 )
 from asyncbroker.log.log_directory import LOCK
@@ -99,6 +100,11 @@ def repair(path: str, yes: bool) -> None:
     except BlockingIOError:
         raise click.ClickException(f"{data_directory} is in use by a broker") from None
     try:
+        if needed_frames(data_directory):
+            raise click.ClickException(
+                f"the journal of {data_directory} has records that the logs may lack: start the "
+                "broker, which writes them to the logs, and stop it"
+            )
         repairs = [step for directory in partitions_of(path) for step in plan(directory)]
         for step in repairs:
             click.echo(f"{step.path}: {step.what}")

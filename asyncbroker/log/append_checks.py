@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Final
 from zlib import crc32
 
+from asyncbroker.log.batch_place import RELATIVE_OFFSET_MAX
 from asyncbroker.log.config import INT64_MAX, LogConfig
 from asyncbroker.log.index import OFFSET_INDEX, TIME_INDEX
-from asyncbroker.log.segment import RELATIVE_OFFSET_MAX, Segment
+from asyncbroker.log.segment import Segment
 from asyncbroker.protocol.batches import LOG_APPEND_TIME_BIT, NO_TIMESTAMP, BatchHeader
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.records import CorruptBatch, records_of, stamp_max_timestamp

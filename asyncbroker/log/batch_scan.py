@@ -47,6 +47,10 @@ _OFFSETS_AHEAD_MAX: Final = 1 << 31
 class Readable(Protocol):
     """All that is asked of a file."""
 
+    @property
+    def path(self) -> str:
+        """What it is called, for people."""
+
     def pread(self, size: int, position: int) -> bytes:
         """Up to `size` bytes, fewer only at the end of the file."""
 

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from asyncbroker.log.append_checks import POSITION_MAX
+from asyncbroker.log.batch_place import RELATIVE_OFFSET_MAX
 from asyncbroker.log.config import LogConfig
 from asyncbroker.log.file_range import segment_at
 from asyncbroker.log.index import OFFSET_INDEX, TIME_INDEX
-from asyncbroker.log.segment import RELATIVE_OFFSET_MAX, Segment
+from asyncbroker.log.segment import Segment
 
 # The files of a group stay open until nobody reads them any more.
 GROUP_SEGMENTS_MAX: Final = 100

@@ -18,6 +18,7 @@ from typing import Final
 from asyncbroker.log.batch_scan import BatchScan, Damage, GoodBatch
 from asyncbroker.log.checkpoint_sums import CheckpointSums
 from asyncbroker.log.checkpoints import (
+    CLEAN_SHUTDOWN,
     LEADER_EPOCHS,
     LOG_STARTS,
     META_PROPERTIES,
@@ -33,6 +34,8 @@ from asyncbroker.log.damage import DAMAGED_RANGES, DamagedRange, decode_ranges
 from asyncbroker.log.errors import CorruptIndex
 from asyncbroker.log.files import RealFiles
 from asyncbroker.log.index import OFFSET_INDEX, TIME_INDEX, Entries, Layout
+from asyncbroker.log.journal import JOURNAL, newest, read_heads
+from asyncbroker.log.journal_replay import live_rounds
 from asyncbroker.log.producers import (
     SIDECAR_SUFFIX,
     SNAPSHOT_SUFFIX,
@@ -44,6 +47,7 @@ from asyncbroker.log.segment import LOG_SUFFIX, segment_name
 CUT: Final = "cuts the log here, as the torn end of a crash"
 HOLE: Final = "answers CORRUPT_MESSAGE for these offsets and serves the rest"
 REBUILD: Final = "builds it anew when it is used"
+REPLAY: Final = "writes them to the logs first of all"
 IGNORE_CHECKPOINT: Final = "does not use it, and reads the logs"
 
 
@@ -152,9 +156,24 @@ def known_damage(directory: str) -> list[DamagedRange]:
 # ---- checking
 
 
+def needed_frames(path: str) -> int:
+    """How many frames of the journal of a data directory the next start will look at: what they
+    hold may be nowhere else."""
+    journal = os.path.join(path, JOURNAL)
+    if os.path.exists(os.path.join(path, CLEAN_SHUTDOWN)) or not os.path.exists(journal):
+        return 0
+    file = ReadOnlyFile(journal)
+    head = newest(read_heads(file))
+    return 0 if head is None else sum(len(each.frames) for each in live_rounds(file, head))
+
+
 def check_data_directory(path: str) -> Iterator[Finding]:
     """What is wrong with the small files of a data directory; not with its partitions."""
     names = {entry.name: entry.stat().st_size for entry in os.scandir(path)}
+    frames = needed_frames(path)
+    if frames:
+        what = f"its {frames} frames are not known to be in the logs: these may seem to end early"
+        yield Finding(os.path.join(path, JOURNAL), what, REPLAY)
     sums = CheckpointSums(RealFiles(), path, names)
     for name in (RECOVERY_POINTS, LOG_STARTS):
         if names.get(name):

@@ -2,6 +2,7 @@
 
     .lock                               held while a broker uses the directory
     .asyncbroker_format                 version of the directory's layout; a newer one is refused
+    .asyncbroker_journal                the newest batches of all partitions: see `journal.py`
     meta.properties                     cluster id, node id, directory id
     .kafka_cleanshutdown                there only between a clean stop and the next start
     recovery-point-offset-checkpoint    up to where each partition is durable
@@ -19,35 +20,35 @@ their ids are known elsewhere (the metadata store); here are only directories.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
 import re
 import threading
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from asyncbroker.log.checkpoint_sums import CheckpointSums
 from asyncbroker.log.checkpoints import (
     CLEAN_SHUTDOWN,
-    CLEANER_OFFSETS,
-    LOG_STARTS,
     META_PROPERTIES,
     PARTITION_METADATA,
-    RECOVERY_POINTS,
     CorruptCheckpoint,
     TopicPartition,
     decode_partition_metadata,
     decode_properties,
     encode_clean_shutdown,
-    encode_offsets,
     encode_properties,
     encode_uuid,
 )
 from asyncbroker.log.config import LogConfig
+from asyncbroker.log.directory_format import FORMAT, check_format
 from asyncbroker.log.errors import DirectoryRefused
 from asyncbroker.log.files import Files, Lock
+from asyncbroker.log.journal import JOURNAL, Journal
+from asyncbroker.log.journal_replay import Target, TopicIdPartition, remove_journal, replay
 from asyncbroker.log.made_directory import make_directory
+from asyncbroker.log.offset_checkpoints import OffsetCheckpoints, read_small
 from asyncbroker.log.open_segments import OpenSegments, open_files_limit
 from asyncbroker.log.removal import remove_some
 from asyncbroker.log.reserve import Reserve
@@ -59,8 +60,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOCK: Final = ".lock"
-FORMAT: Final = ".asyncbroker_format"
-FORMAT_VERSION: Final = 1
 DELETED_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"
 
@@ -68,8 +67,6 @@ _NAME_BYTES_MAX: Final = 255
 _PARTITION_NAME: Final = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]+)")
 # Apache Kafka's own metadata, in a directory that was its.
 _FOREIGN_TOPICS: Final = frozenset({"__cluster_metadata"})
-
-Decoded = TypeVar("Decoded")
 
 
 class FoundPartition(NamedTuple):
@@ -91,6 +88,7 @@ class LogDirectory:
         open_segments: OpenSegments,
         random_bytes: Callable[[int], bytes],
         reserve: Reserve,
+        journal_bytes: int,
     ) -> None:
         self._files = files
         self._reserve = reserve
@@ -103,14 +101,12 @@ class LogDirectory:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         # Those that could not be opened: nobody knows yet what a crash has left of them.
         self._unopened: set[TopicPartition] = set()
-        # What the checkpoints say, or will say when they are written next.
-        self._recovery_points: dict[TopicPartition, int] = {}
-        self._log_starts: dict[TopicPartition, int] = {}
-        self._cleaner_offsets: dict[TopicPartition, int] = {}
-        self._written: dict[str, dict[TopicPartition, int]] = {}
-        self._sums = CheckpointSums(files, path, {})
+        self._offsets = OffsetCheckpoints(files, path, reserve)
         # Several workers may be in here.
         self._mutex = threading.Lock()
+        self.journal: Journal | None = None
+        if journal_bytes:
+            self.journal = Journal(files, path, journal_bytes, random_bytes=random_bytes)
 
     @classmethod
     def open(
@@ -123,12 +119,14 @@ class LogDirectory:
         open_files_max: int | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
         reserve: Reserve | None = None,
+        journal_bytes: int = 0,
     ) -> LogDirectory:
         """Takes the directory, making it if needed.
 
         `cluster_id` and `node_id` are compared with what the directory says, and written to a new
-        one. `was_clean` tells whether it was left in order; from here on it counts as not. Raises
-        DirectoryRefused.
+        one. `was_clean` tells whether it was left in order; from here on it counts as not. A
+        journal that a crash has left is replayed; `journal_bytes` is the size of the one that
+        commit rounds may use, 0 for none. Raises DirectoryRefused.
         """
         make_directory(files, path)
         try:
@@ -137,7 +135,7 @@ class LogDirectory:
             raise DirectoryRefused(f"{path} is in use by another broker") from error
         open_segments = OpenSegments(files_max=open_files_max or open_files_limit())
         reserve = reserve or Reserve(files, path, 0)
-        directory = cls(files, path, lock, open_segments, random_bytes, reserve)
+        directory = cls(files, path, lock, open_segments, random_bytes, reserve, journal_bytes)
         is_taken = False
         try:
             directory._take_over(cluster_id, node_id)
@@ -149,18 +147,44 @@ class LogDirectory:
 
     def _take_over(self, cluster_id: str | None, node_id: int | None) -> None:
         names = self._files.list_files(self.path)
-        self._check_format(names)
+        check_format(self._files, self.path, names)
         self._check_owner(names, cluster_id, node_id)
-        self._sums = CheckpointSums(self._files, self.path, names)
-        self._recovery_points = self._read_offsets(RECOVERY_POINTS, names)
-        self._log_starts = self._read_offsets(LOG_STARTS, names)
-        self._cleaner_offsets = self._read_offsets(CLEANER_OFFSETS, names)
+        self._offsets.read(names)
         # A crash can take the names of all partitions; only a directory that is new has had none.
         is_new = FORMAT not in names and not self.partitions()
         self.was_clean = CLEAN_SHUTDOWN in names or is_new
         self._files.remove(f"{self.path}/{CLEAN_SHUTDOWN}")
         # Before the first append: a crash from now on must be seen as one.
         self._files.sync_directory(self.path)
+        if JOURNAL in names:
+            self._take_over_journal()
+
+    def _take_over_journal(self) -> None:
+        """Brings to the files what only the journal has. After a clean stop that is nothing,
+        whatever stands in it: Kafka may have used the directory since."""
+        path = f"{self.path}/{JOURNAL}"
+        if not self.was_clean:
+            targets: dict[TopicIdPartition, Target] = {}
+            keys: dict[TopicIdPartition, TopicPartition] = {}
+            for found in self.partitions():
+                if found.topic_id is not None:
+                    key = (found.topic, found.partition)
+                    known = max(
+                        self._offsets.recovery_points.get(key, 0),
+                        self._offsets.log_starts.get(key, 0),
+                    )
+                    keys[found.topic_id, found.partition] = key
+                    targets[found.topic_id, found.partition] = Target(self._path_of(*key), known)
+            run = functools.partial(replay, self._files, path, targets.get)
+            promised = self._reserve.with_room(run)
+            for place, end_offset in promised.items():
+                self._offsets.recovery_points[keys[place]] = end_offset
+            self._offsets.write()
+        # Only now: until here the next start would replay it again.
+        left = Journal(self._files, self.path, 0, random_bytes=self._random_bytes)
+        self._reserve.with_room(left.empty)
+        if self.journal is None:
+            remove_journal(self._files, path)
 
     # ---- who and what
 
@@ -205,8 +229,8 @@ class LogDirectory:
         key = (topic, partition)
         with self._mutex:
             self._unopened.add(key)
-            if self._has_old_promise(key):
-                self._write_offsets()
+            if self._offsets.has_old_promise(key):
+                self._offsets.write()
         open_log = functools.partial(
             PartitionLog.open,
             self._files,
@@ -215,8 +239,8 @@ class LogDirectory:
             config=config,
             leader_epoch=leader_epoch,
             is_clean=self.was_clean,
-            recovery_point=self._recovery_points.get(key, 0),
-            log_start_offset=self._log_starts.get(key, 0),
+            recovery_point=self._offsets.recovery_points.get(key, 0),
+            log_start_offset=self._offsets.log_starts.get(key, 0),
             now_ms=now_ms,
             open_segments=self._open_segments,
         )
@@ -244,10 +268,9 @@ class LogDirectory:
             # First of all, or the next partition of this name would be held to old promises.
             for key in keys:
                 self._unopened.discard(key)
-                for _, offsets in self._checkpoints():
-                    offsets.pop(key, None)
+                self._offsets.forget(key)
             try:
-                self._write_offsets()
+                self._offsets.write()
             except OSError as error:
                 # A full disk must not keep what would empty it. Until this is written no partition
                 # of these names can be made: see `open_partition`.
@@ -283,12 +306,14 @@ class LogDirectory:
         return False
 
     def lower_recovery_point(self, topic: str, partition: int, offset: int) -> None:
-        """Takes back, durably, the promise beyond `offset`: before a log is truncated to it."""
+        """Takes back, durably, the promise beyond `offset`: before a log is truncated to it. Until
+        then nobody may append to it."""
         key = (topic, partition)
+        self.free_journal()
         with self._mutex:
-            if self._recovery_points.get(key, 0) > offset:
-                self._recovery_points[key] = offset
-                self._write_offsets()
+            if self._offsets.recovery_points.get(key, 0) > offset:
+                self._offsets.recovery_points[key] = offset
+                self._offsets.write()
 
     # ---- durability
 
@@ -300,15 +325,39 @@ class LogDirectory:
         with self._mutex:
             for key, start in starts.items():
                 if self.logs.get(key) is logs[key]:
-                    self._log_starts[key] = max(start, self._log_starts.get(key, 0))
-            self._write_offsets()
+                    self._offsets.raise_log_start(key, start)
+            self._offsets.write()
 
     def checkpoint(self) -> None:
-        """Records how far every partition is durable and where it begins. A partition whose disk
-        fails stays at what was recorded of it, and the others' are recorded; then OSError, as if
-        the records cannot be written."""
+        """Records how far every partition is durable and where it begins, and frees the journal. A
+        partition whose disk fails stays at what was recorded of it, and the others' are recorded;
+        then OSError, as if the records cannot be written."""
+        position = 0 if self.journal is None else self.journal.head
         with self._mutex:
             logs = dict(self.logs)
+        self._checkpoint(logs, position)
+
+    def free_journal(self) -> None:
+        """Makes the files durable for which something is in the journal, and frees it. OSError if
+        that cannot be."""
+        journal = self.journal
+        if journal is None or not journal.is_ready:
+            return
+        with self._mutex:
+            # The head comes first: what gets into the journal later stays there.
+            position = journal.head
+            logs = {key: log for key, log in self.logs.items() if log.is_journal_needed}
+        self._checkpoint(logs, position)
+
+    def _checkpoint(self, logs: dict[TopicPartition, PartitionLog], position: int) -> None:
+        """Checkpoints these logs, and frees the journal up to a position. OSError, with nothing
+        freed, if one of them could not be."""
+        for log in logs.values():
+            if log.is_journal_needed:
+                # All of them at once, so that the fsyncs one by one have little left to do. What
+                # is wrong, they will tell.
+                with contextlib.suppress(OSError):
+                    log.start_writeback()
         points: dict[TopicPartition, int] = {}
         starts: dict[TopicPartition, int] = {}
         failed: OSError | None = None
@@ -323,15 +372,17 @@ class LogDirectory:
             for key, point in points.items():
                 if self.logs.get(key) is logs[key]:
                     # Others may have recorded more while this went through all logs.
-                    self._recovery_points[key] = max(point, self._recovery_points.get(key, 0))
-                    self._log_starts[key] = max(starts[key], self._log_starts.get(key, 0))
-            self._write_offsets()
+                    self._offsets.raise_recovery_point(key, point)
+                    self._offsets.raise_log_start(key, starts[key])
+            self._offsets.write()
         if failed is not None:
             raise failed
+        if self.journal is not None:
+            self.journal.release(position)
 
     def written_recovery_point(self, topic: str, partition: int) -> int:
         """Up to which offset a partition needs no recovery, as the file says it."""
-        return self._written.get(RECOVERY_POINTS, {}).get((topic, partition), 0)
+        return self._offsets.written_recovery_point((topic, partition))
 
     def checkpoint_partition(self, topic: str, partition: int) -> None:
         """Makes all of one partition durable and records that. OSError if it cannot be."""
@@ -341,20 +392,26 @@ class LogDirectory:
         point = log.checkpoint()
         with self._mutex:
             if self.logs.get(key) is log:
-                self._recovery_points[key] = max(point, self._recovery_points.get(key, 0))
-                self._write_offsets()
+                self._offsets.raise_recovery_point(key, point)
+                self._offsets.write()
 
     def cleaner_offset(self, topic: str, partition: int) -> int | None:
         """Up to where a partition was compacted; None for never."""
-        return self._cleaner_offsets.get((topic, partition))
+        return self._offsets.cleaner_offsets.get((topic, partition))
 
     def record_cleaned(self, topic: str, partition: int, offset: int) -> None:
         """Records up to where a partition is compacted."""
         key = (topic, partition)
         with self._mutex:
             if key in self.logs:
-                self._cleaner_offsets[key] = offset
-                self._write_offsets()
+                self._offsets.cleaner_offsets[key] = offset
+                self._offsets.write()
+
+    @property
+    def failure(self) -> OSError | None:
+        """The fsync that failed, whatever for: nobody knows what the disk has then."""
+        with self._mutex:
+            return next((log.failure for log in self.logs.values() if log.failure), None)
 
     @property
     def is_crowded(self) -> bool:
@@ -375,40 +432,30 @@ class LogDirectory:
                     logger.error("%s-%d could not be closed in order: %s", topic, partition, error)
                     first_error = first_error or error
                 else:
-                    self._recovery_points[topic, partition] = log.durable_end_offset
-                    self._log_starts[topic, partition] = log.log_start_offset
+                    self._offsets.recovery_points[topic, partition] = log.flushed_end_offset
+                    self._offsets.log_starts[topic, partition] = log.log_start_offset
             if clean and first_error is None:
-                self._write_offsets()
+                self._offsets.write()
+                if self.journal is not None and self.journal.is_ready:
+                    self._reserve.with_room(self.journal.empty)
             if clean and first_error is None and not self._unopened:
                 path, data = f"{self.path}/{CLEAN_SHUTDOWN}", encode_clean_shutdown()
                 self._reserve.with_room(lambda: self._files.write_atomically(path, data))
         finally:
             self.logs = {}
+            if self.journal is not None:
+                self.journal.close()
             self._lock.release()
         if first_error is not None:
             raise first_error
 
     # ---- helpers
 
-    def _check_format(self, names: dict[str, int]) -> None:
-        path = f"{self.path}/{FORMAT}"
-        if FORMAT not in names:
-            self._files.write_atomically(path, f"version: {FORMAT_VERSION}\n".encode())
-            return
-        text = self._files.read_whole(path).decode("utf-8", "replace").strip()
-        version = text.removeprefix("version: ")
-        if not version.isdigit():
-            raise DirectoryRefused(f"{path} reads {text!r}, not a version")
-        if int(version) > FORMAT_VERSION:
-            raise DirectoryRefused(
-                f"{self.path} was written by a newer asyncbroker (format {version}, this one knows "
-                f"{FORMAT_VERSION})"
-            )
-
     def _check_owner(
         self, names: dict[str, int], cluster_id: str | None, node_id: int | None
     ) -> None:
-        self.properties = self._read(META_PROPERTIES, names, decode_properties) or {}
+        path = f"{self.path}/{META_PROPERTIES}"
+        self.properties = read_small(self._files, path, names, decode_properties) or {}
         if self.properties:
             for what, mine, theirs in (
                 ("cluster", cluster_id, self.cluster_id),
@@ -425,54 +472,7 @@ class LogDirectory:
                 "node.id": str(0 if node_id is None else node_id),
                 "directory.id": self._random_id(),
             }
-            self._files.write_atomically(
-                f"{self.path}/{META_PROPERTIES}", encode_properties(self.properties)
-            )
-
-    def _read_offsets(self, name: str, names: dict[str, int]) -> dict[TopicPartition, int]:
-        offsets = self._read(name, names, lambda data: self._sums.decode(name, data))
-        if offsets is not None or name not in names:
-            self._written[name] = dict(offsets or {})
-        return offsets or {}
-
-    def _read(
-        self, name: str, names: dict[str, int], decode: Callable[[bytes], Decoded]
-    ) -> Decoded | None:
-        """A small file, or None if it is not there or damaged: then recovery reads all there is,
-        and deleted records may be seen again."""
-        # Kafka makes its checkpoints empty, and fills them when there is something to say.
-        if not names.get(name):
-            return None
-        path = f"{self.path}/{name}"
-        try:
-            return decode(self._files.read_whole(path))
-        except CorruptCheckpoint as damage:
-            logger.error("%s is damaged and is not used: %s", path, damage)
-            return None
-
-    def _write_offsets(self) -> None:
-        """Writes the checkpoints that would say something new. A partition at 0 needs no line."""
-        for name, offsets in self._checkpoints():
-            current = {key: offset for key, offset in offsets.items() if offset > 0}
-            if current != self._written.get(name):
-                data = encode_offsets(current)
-                self._reserve.with_room(functools.partial(self._sums.write, name, data))
-                self._written[name] = current
-
-    def _has_old_promise(self, key: TopicPartition) -> bool:
-        """Whether the checkpoints still have what was written of a partition that is deleted."""
-        return any(
-            key in self._written.get(name, {}) and key not in offsets
-            for name, offsets in self._checkpoints()
-        )
-
-    def _checkpoints(self) -> tuple[tuple[str, dict[TopicPartition, int]], ...]:
-        """What is written of all partitions, by the file that it stands in."""
-        return (
-            (RECOVERY_POINTS, self._recovery_points),
-            (LOG_STARTS, self._log_starts),
-            (CLEANER_OFFSETS, self._cleaner_offsets),
-        )
+            self._files.write_atomically(path, encode_properties(self.properties))
 
     def _topic_id(self, name: str) -> bytes | None:
         path = f"{self.path}/{name}/{PARTITION_METADATA}"

@@ -11,8 +11,9 @@ can be sent from the page cache without passing through here. The positions of t
 are in memory; older ones are found by the index.
 
 Durability. `flush` makes durable what is there when it begins; `durability.py` says how, and what a
-failed fsync means. Indexes, producer snapshots and leader epochs are written by `checkpoint`; from
-the recovery point that it returns, recovery can rebuild what is newer.
+failed fsync means. `stretch_for_journal` gives what a commit round can make durable at less cost in
+the journal that all logs share. Indexes, producer snapshots and leader epochs are written by
+`checkpoint`; from the recovery point that it returns, recovery can rebuild what is newer.
 
 Not known here: requests, waiting, high watermarks, other partitions.
 """
@@ -31,6 +32,7 @@ from asyncbroker.log.append_checks import (
     is_roll_due,
     roll_limits,
 )
+from asyncbroker.log.batch_place import RELATIVE_OFFSET_MAX
 from asyncbroker.log.checkpoints import LEADER_EPOCHS, encode_epochs
 from asyncbroker.log.cleaner_plan import CleaningPlan, plan_cleaning
 from asyncbroker.log.cleaner_swap import CleanedSegment
@@ -43,6 +45,7 @@ from asyncbroker.log.errors import CorruptLog, WouldBlock
 from asyncbroker.log.file_range import FileRange, LogEnd, find_range, segment_at
 from asyncbroker.log.files import File, Files
 from asyncbroker.log.index import RecentBatches
+from asyncbroker.log.journal import Stretch
 from asyncbroker.log.open_segments import OpenSegments
 from asyncbroker.log.recovery import (
     RecoveredLog,
@@ -52,7 +55,7 @@ from asyncbroker.log.recovery import (
 )
 from asyncbroker.log.reserve import Reserve
 from asyncbroker.log.retention import Expired, find_expired
-from asyncbroker.log.segment import RELATIVE_OFFSET_MAX, Segment
+from asyncbroker.log.segment import Segment
 from asyncbroker.log.system_calls import drop_cached
 from asyncbroker.log.time_search import TimestampOffset, first_at_or_after, first_of_largest
 from asyncbroker.log.unclean_scan import put_aside
@@ -155,7 +158,10 @@ class PartitionLog:
         found = recovery.run(is_clean=is_clean, log_start_offset=log_start_offset)
         found.epochs.assign(leader_epoch, found.end_offset)
         durability = Durability(
-            files, directory, is_new=is_new, end_offset=found.durable_end_offset
+            files,
+            directory,
+            is_new=is_new,
+            end_offset=found.durable_end_offset,
         )
         return cls(files, directory, topic_id, config, open_segments, durability, found)
 
@@ -221,6 +227,16 @@ class PartitionLog:
     def durable_end_offset(self) -> int:
         """Below it everything survives a crash of the machine."""
         return self._durability.end_offset
+
+    @property
+    def flushed_end_offset(self) -> int:
+        """Below it everything is durable in the log's own files, without the journal."""
+        return self._durability.flushed_end_offset
+
+    @property
+    def is_journal_needed(self) -> bool:
+        """Whether something that was promised is not in the log's own files for sure."""
+        return self._durability.is_journal_needed
 
     @property
     def active_base_offset(self) -> int:
@@ -550,7 +566,7 @@ class PartitionLog:
     def undurable_bytes(self) -> int:
         """How much a crash of the machine could take."""
         dirty = self._durability.dirty(self._segments)
-        return sum(segment.size - segment.flushed_size for segment in dirty)
+        return sum(segment.size - segment.durable_size for segment in dirty)
 
     @property
     def bytes_since_writeback(self) -> int:
@@ -567,16 +583,37 @@ class PartitionLog:
             if self._segments is segments:
                 raise
 
+    def stretch_for_journal(self, partition: int, bytes_max: int) -> Stretch | None:
+        """All that is not durable, if a frame of the journal can hold it: it is not too much, lies
+        in one segment, and a crash cannot take that file's name. None asks for `flush`."""
+        durability = self._durability
+        end_offset, segment, size, _ = self._end
+        position = segment.durable_size
+        if (
+            not 0 < size - position <= bytes_max
+            or durability.end_offset < segment.base_offset
+            or not durability.are_files_durable()
+            or durability.failure is not None
+        ):
+            return None
+        return Stretch(self, partition, segment, position, size - position, end_offset)
+
+    def journaled(self, stretch: Stretch) -> None:
+        """A stretch of this log is durable in the journal."""
+        stretch.segment.journaled_size = stretch.position + stretch.size
+        self._durability.journaled_end_offset = stretch.end_offset
+
     def flush(self) -> int:
-        """Makes durable all that was appended before the call; the offset up to which the log is
-        durable then. After an OSError the log takes nothing more."""
+        """Makes the files durable with all that was appended before the call; the offset up to
+        which they are then. After an OSError the log takes nothing more."""
         with self._durability.lock:
             self._durability.sync(self.end_offset, self._segments)
-            return self._durability.end_offset
+            return self._durability.flushed_end_offset
 
     def checkpoint(self) -> int:
-        """Writes what spares recovery its work, if enough was appended; the recovery point. Where
-        too many segments are open only because they are not durable, this one's become so."""
+        """Writes what spares recovery its work, if enough was appended; the recovery point. What
+        only the journal has becomes durable in the files, so that the journal can be freed; and
+        where too many segments are open only because they are not durable, this one's become so."""
         with self._durability.lock:
             self._durability.fail_if_failed()
             if self.end_offset == 0:
@@ -594,8 +631,10 @@ class PartitionLog:
                 finally:
                     # Also when there was no descriptor left to sync the directory with.
                     self._open_segments.synced(segments)
+            elif self._durability.is_journal_needed:
+                self._durability.sync(self.end_offset, self._segments)
             self._write_epochs()
-            return self._durability.end_offset
+            return self._durability.flushed_end_offset
 
     def close(self, *, clean: bool = True, reserve: Reserve | None = None) -> None:
         """Ends all use. A clean close makes everything durable, so that opening the log again
@@ -775,23 +814,27 @@ class PartitionLog:
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Removes `offset` and all that follows, with the whole batch that contains it. Blocking,
-        and nobody else may use the log. The recovery point on disk must be lowered before."""
+        and nobody else may use the log. `LogDirectory.lower_recovery_point` comes first: it takes
+        back what was promised, also in the journal."""
         if offset < self.log_start_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} < {self.log_start_offset}")
         if offset >= self.end_offset:
             return
         with self._durability.lock:
             self._durability.fail_if_failed()
+            if self._durability.is_journal_needed:
+                raise RuntimeError(f"{self.directory}: the journal would bring back what is cut")
             self._write_epochs()
             end_offset = cut_segments(self._files, self._segments, offset)
             # The rest follows from the files, as after a crash.
+            recovery_point = min(self._durability.flushed_end_offset, end_offset)
             recovery = Recovery(
                 self._files,
                 self.directory,
                 self.config,
                 self._open_segments,
                 now_ms,
-                min(self._durability.end_offset, end_offset),
+                recovery_point,
             )
-            self._durability.end_offset = recovery.recovery_point
+            self._durability.truncated(recovery_point)
             self._take(recovery.run(is_clean=False, log_start_offset=self.log_start_offset))

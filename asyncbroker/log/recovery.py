@@ -1,10 +1,10 @@
 """Opens the files of a partition: what was interrupted is finished, what was torn is cut.
 
 After a clean stop only the end of the newest segment is looked at. After anything else every batch
-from the recovery point on (up to there the log was fsynced) is read and its CRC checked, and the
-indexes, the leader epochs and the producers' state follow from what is there; `unclean_scan.py`
-says what is done where the batches stop making sense. Damage that is known from before
-(`damage.py`) is stepped over.
+from the recovery point on (up to there the log was fsynced, or came out of the journal, which is
+replayed before) is read and its CRC checked, and the indexes, the leader epochs and the producers'
+state follow from what is there; `unclean_scan.py` says what is done where the batches stop making
+sense. Damage that is known from before (`damage.py`) is stepped over.
 
 `.cleaned` files are leftovers to remove, and so are `.deleted` ones; these may be many and large,
 and are for whoever has the time. `.swap` files are finished replacements for the segments in their
@@ -281,7 +281,7 @@ def check_topic_id(files: Files, directory: str, topic_id: bytes) -> None:
         try:
             found = decode_partition_metadata(files.read_whole(path))
         except CorruptCheckpoint as damage:
-            # It is not synced when it is made: a crash can leave it empty.
+            # It is not synced before the first batch is: a crash can leave it empty.
             problem = str(damage)
         else:
             if found == topic_id:

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Iterator
 from typing import Final
 
+from asyncbroker.log.batch_place import header_in_place
 from asyncbroker.log.damage import Holes
 from asyncbroker.log.errors import CorruptIndex, CorruptLog, WouldBlock
 from asyncbroker.log.files import File, Files
@@ -30,15 +31,11 @@ from asyncbroker.protocol.batches import (
     MAGIC,
     NO_TIMESTAMP,
     BatchHeader,
-    read_header,
 )
-from asyncbroker.protocol.compression import CorruptBatch
 
 logger = logging.getLogger(__name__)
 
 LOG_SUFFIX: Final = ".log"
-# The indexes hold offsets, relative to the base offset, and positions in signed 32 bits.
-RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1
 
 # Base offset, batch length, magic, last offset delta: all that a step to the next batch needs.
 _STEP: Final = struct.Struct(">qi4xb6xi")
@@ -74,6 +71,7 @@ class Segment:
         "indexed_timestamp",
         "is_pinned",
         "is_recently_used",
+        "journaled_size",
         "log_path",
         "offset_index",
         "offset_of_largest_timestamp",
@@ -108,6 +106,8 @@ class Segment:
         self.size = sizes.get(name + LOG_SUFFIX, 0)
         self.flushed_size = self.size
         self.recovered_size = 0  # Up to here it was read after a crash: see `Durability`.
+        # How much of the file is durable by the journal, if that is more.
+        self.journaled_size = 0
         # What is known to be damaged: readers step over it. Replaced, never changed.
         self.holes: Holes = {}
         # What may be sent without a look at its CRCs.
@@ -134,8 +134,13 @@ class Segment:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether there are bytes that were not made durable."""
+        """Whether there are bytes in the file that were not synced."""
         return self.size != self.flushed_size
+
+    @property
+    def durable_size(self) -> int:
+        """How much of it survives a crash of the machine."""
+        return max(self.flushed_size, self.journaled_size)
 
     def open_file(self, *, create: bool = False, may_block: bool = True) -> File:
         """The log's file, opened if it is not. Hold it while using it."""
@@ -255,6 +260,7 @@ class Segment:
         self.open_file().truncate(size)
         self.size = size
         self.flushed_size = min(self.flushed_size, size)
+        self.journaled_size = min(self.journaled_size, size)
         self.trusted.add(size, FOREVER)
 
     # ---- positions
@@ -329,7 +335,9 @@ class Segment:
             if not 0 <= at <= len(chunk) - BATCH_HEADER_BYTES:
                 chunk = file.pread(min(chunk_bytes, limit - position), position)
                 start, at = position, 0
-            header = self._header(chunk, at, position, limit, next_offset)
+            header = header_in_place(
+                chunk, at, self.log_path, self.base_offset, position, limit, next_offset
+            )
             batch = None
             if whole_from is not None and header.last_offset >= whole_from:
                 if at + header.size > len(chunk):
@@ -415,25 +423,6 @@ class Segment:
                     return  # `limit` is not the end of a batch
                 raise CorruptLog(self.log_path, "the file is shorter than it was", position)
             position += at
-
-    def _header(
-        self, chunk: bytes, at: int, position: int, limit: int, next_offset: int
-    ) -> BatchHeader:
-        """The header at `chunk[at]`, if it can be that of a batch at `position` and this offset."""
-        try:
-            header = read_header(chunk, at)
-        except CorruptBatch as damage:
-            raise CorruptLog(self.log_path, str(damage), position) from damage
-        if position + header.size > limit:
-            raise CorruptLog(
-                self.log_path, f"a batch of {header.size} bytes, {limit - position} left", position
-            )
-        if (
-            header.base_offset < next_offset
-            or header.last_offset - self.base_offset > RELATIVE_OFFSET_MAX
-        ):
-            raise CorruptLog(self.log_path, f"offset {header.base_offset} here", position)
-        return header
 
     def _last_boundary(self, position: int, may_block: bool) -> int:
         """The last begin of a batch at or before `position` that the index knows."""

@@ -25,6 +25,8 @@ TEST_PROFILE: Final[Mapping[str, str]] = {
     # A client that does not take its answers does not hold up the end of a test.
     "asyncbroker.stop.timeout.ms": "4000",
     "asyncbroker.worker.threads": "2",
+    # Made at the first acks=all round, by each broker with a directory.
+    "log.journal.bytes": "1048576",
 }
 
 

@@ -35,6 +35,8 @@ from asyncbroker.workers import InlineWorkers
 
 # Small, so that small batches lie in several; a real disk's are 512 and more.
 SECTOR_BYTES: Final = 64
+# A journal that is quickly made, and full now and then.
+SMALL_JOURNAL: Final = {"log.journal.bytes": "65536"}
 
 # What goes on without an end goes on for ever.
 _STEPS_MAX: Final = 100_000
@@ -82,7 +84,7 @@ class Machine:
         oracle: Oracle | None = None,
         clock: ManualClock | None = None,
     ) -> None:
-        self.config = config or BrokerConfig.from_settings({})
+        self.config = config or BrokerConfig.from_settings(SMALL_JOURNAL)
         self.files = files or CrashFiles(sector_bytes=SECTOR_BYTES)
         self.store = CrashMetadataStore(self.files, state or StoredState())
         self.oracle = oracle or Oracle()

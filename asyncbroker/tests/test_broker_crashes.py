@@ -17,7 +17,7 @@ import pytest
 
 from asyncbroker.config import BrokerConfig
 from asyncbroker.log.tests.crash_disk import everything, sampled, synced_only
-from asyncbroker.tests.crash_machine import Machine, Point
+from asyncbroker.tests.crash_machine import SMALL_JOURNAL, Machine, Point
 from asyncbroker.tests.crash_scenarios import SCENARIOS, Scenario, work_on
 
 IS_LONG: Final = os.environ.get("ASYNCBROKER_LONG", "0") not in ("", "0")
@@ -37,7 +37,7 @@ def machines_after(point: Point, at: int, random: Random) -> list[Machine]:
 
 def explore(scenario: Scenario, random: Random) -> int:
     """Crashes a scenario everywhere; the number of states that a broker was started on."""
-    machine = Machine(BrokerConfig.from_settings(scenario.settings))
+    machine = Machine(BrokerConfig.from_settings({**SMALL_JOURNAL, **scenario.settings}))
     if scenario.before is not None:
         machine.live(scenario.before, keeps_points=False)
     points = machine.live(scenario.script)

@@ -12,6 +12,7 @@ from asyncbroker.__main__ import cli
 from asyncbroker.coordinator.records import offset_tombstone
 from asyncbroker.log.config import LogConfig
 from asyncbroker.log.files import RealFiles
+from asyncbroker.log.journal import FILE_BYTES_MIN
 from asyncbroker.log.log_directory import LogDirectory
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.tests.log_harness import append, append_each, batch, from_producer
@@ -223,3 +224,35 @@ def test_what_is_no_file_of_a_log_is_said_to_be_none(tmp_path: Path) -> None:
     result = run("dump", path)
     assert result.exit_code == 1
     assert "no file of a log" in result.output
+
+
+# ---- the journal
+
+
+def test_check_tells_of_a_journal_and_repair_leaves_it_to_the_broker(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    directory = LogDirectory.open(
+        RealFiles(), str(path), cluster_id="c", node_id=1, journal_bytes=FILE_BYTES_MIN
+    )
+    log = directory.open_partition(
+        "flights", 0, topic_id=bytes(16), config=CONFIG, leader_epoch=0, now_ms=0
+    )
+    append(log)
+    log.flush()
+    append(log)
+    stretch = log.stretch_for_journal(0, 1000)
+    assert directory.journal is not None
+    assert stretch is not None
+    directory.journal.prepare()
+    directory.journal.append([stretch])
+    directory.close(clean=False)
+    checked = run("check", path)
+    assert checked.exit_code == 1
+    assert ".asyncbroker_journal: its 1 frames are not known to be in the logs" in checked.output
+    for place in (path, path / "flights-0"):
+        refused = run("repair", "--yes", place)
+        assert refused.exit_code == 1
+        assert "start the broker, which writes them to the logs" in refused.output
+    assert offsets_read(path) == [0, 1]
+    assert run("check", path).exit_code == 0
+    assert run("repair", path).output == "nothing to repair\n"

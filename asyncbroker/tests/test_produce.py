@@ -495,7 +495,7 @@ class StuckWorkers(InlineWorkers):
 
 async def test_timeout_ms_bounds_the_wait_and_the_batch_stays() -> None:
     workers = StuckWorkers()
-    async with under_test(workers=workers) as test:
+    async with under_test(workers=workers, log_journal_bytes="0") as test:
         topic = await test.topic()
         workers.is_stuck = True
         answer = test.begin(produce_request(batch_of(), acks=-1, timeout_ms=1500), 9)

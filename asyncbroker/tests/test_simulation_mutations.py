@@ -51,7 +51,7 @@ def test_what_is_written_during_an_fsync_is_not_durable_by_it(
     def sync(self: Durability, end_offset: int, segments: Any) -> None:
         original(self, end_offset, segments)
         # The end of now, and not that of the beginning.
-        self.end_offset = self._end_of_log()  # type: ignore[attr-defined]
+        self.flushed_end_offset = self._end_of_log()  # type: ignore[attr-defined]
 
     opened = PartitionLog.__init__
 

@@ -345,9 +345,9 @@ def test_a_flush_syncs_what_is_dirty_and_the_directory_when_names_changed() -> N
     assert log.flush() == 7
     bases = [f"{base:020d}.log" for base in logs_of(files)]
     assert len(bases) > 2
-    # Also the directory that holds this one, since it is new.
+    # Also the topic id and the directory that holds this one, since they are new.
     synced_first = synced()
-    assert synced_first == [*bases, "", "data"]
+    assert synced_first == [*bases, "partition.metadata", "", "data"]
     assert log.durable_end_offset == 7
     assert log.flush() == 7
     assert synced() == []

@@ -1,9 +1,10 @@
 """What was promised survives every crash: at any call, of the process or of the machine.
 
-Lives of a data directory with two partitions: appends, flushes, checkpoints, truncations and stops
-at random, each ended by a stop, by `kill -9` or by a loss of power, also while a log is being
-recovered. After each, what was durable must be there, nothing may be there that was never appended,
-and the last five batches of an idempotent producer must be known as duplicates.
+Lives of a data directory with two partitions: appends, flushes, commit rounds in the journal (small
+enough to be full now and then), checkpoints, truncations and stops at random, each ended by a stop,
+by `kill -9` or by a loss of power, also while a log is being recovered. After each, what was
+durable must be there, nothing may be there that was never appended, and the last five batches of an
+idempotent producer must be known as duplicates.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from random import Random
 
 import pytest
 
+from asyncbroker.log.journal import FILE_BYTES_MIN
 from asyncbroker.log.log_directory import LogDirectory
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.tests.crash_disk import sampled
@@ -123,7 +125,13 @@ class Machine:
         self.end()
 
     def open(self) -> tuple[LogDirectory, list[PartitionLog]]:
-        directory = LogDirectory.open(self.files, "data", cluster_id="cluster")
+        directory = LogDirectory.open(
+            self.files,
+            "data",
+            cluster_id="cluster",
+            journal_bytes=FILE_BYTES_MIN,
+            random_bytes=self.random.randbytes,
+        )
         self.leader_epoch += not directory.was_clean
         logs = [
             directory.open_partition(
@@ -144,6 +152,8 @@ class Machine:
         chance = self.random.random()
         if chance < 0.65:
             promised.append(log, self.random)
+        elif chance < 0.8:
+            self.commit(directory, logs)
         elif chance < 0.85:
             promised.durable_end_offset = log.flush()
         elif chance < 0.94:
@@ -154,6 +164,26 @@ class Machine:
             )
         else:
             log.start_writeback()
+
+    def commit(self, directory: LogDirectory, logs: list[PartitionLog]) -> None:
+        """A round: what the journal can hold goes there, the rest is flushed."""
+        journal = directory.journal
+        assert journal is not None
+        if not journal.is_ready:
+            journal.prepare()
+        stretches = [
+            stretch
+            for index, log in enumerate(logs)
+            if (stretch := log.stretch_for_journal(index, 4000)) is not None
+        ]
+        if not journal.append(stretches):
+            directory.free_journal()
+            assert journal.append(stretches) == stretches
+        for stretch in stretches:
+            self.promised[stretch.partition].durable_end_offset = stretch.end_offset
+        for promised, log in zip(self.promised, logs, strict=True):
+            if log.durable_end_offset < log.end_offset:
+                promised.durable_end_offset = log.flush()
 
     def end(self) -> None:
         if self.random.random() < 0.3:

@@ -131,7 +131,7 @@ def test_a_second_broker_on_a_directory_is_refused(tmp_path: Path, portable: boo
 def test_a_directory_of_a_newer_version_is_refused_and_not_touched() -> None:
     files = MemoryFiles()
     LogDirectory.open(files, PATH).close()
-    files.write_whole(f"{PATH}/.asyncbroker_format", b"version: 2\n")
+    files.write_whole(f"{PATH}/.asyncbroker_format", b"version: 3\n")
     before = files.list_files(PATH)
     with pytest.raises(DirectoryRefused, match="newer asyncbroker"):
         LogDirectory.open(files, PATH)
@@ -141,6 +141,8 @@ def test_a_directory_of_a_newer_version_is_refused_and_not_touched() -> None:
         LogDirectory.open(files, PATH)
     files.write_whole(f"{PATH}/.asyncbroker_format", b"version: 1\n")
     LogDirectory.open(files, PATH).close()
+    # What is older would not know the journal.
+    assert files.read_whole(f"{PATH}/.asyncbroker_format") == b"version: 2\n"
 
 
 # ---- clean and unclean

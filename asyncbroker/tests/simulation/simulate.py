@@ -175,6 +175,9 @@ class Run:
             "log.flush.offset.checkpoint.interval.ms": choose(["500", "3000", "60000"]),
             "log.cleaner.backoff.ms": choose(["50", "1000"]),
             "log.retention.check.interval.ms": choose(["200", "2000"]),
+            # The smallest is full soon; some go without one.
+            "log.journal.bytes": choose(["65536", "65536", "1048576", "0"]),
+            "log.journal.stretch.max.bytes": choose(["1000", "131072"]),
             "log.index.interval.bytes": "1",
             "log.index.size.max.bytes": choose(["80", "400", "10485760"]),
             "offsets.topic.num.partitions": choose(["1", "2"]),
