@@ -483,14 +483,22 @@ class StuckWorkers(InlineWorkers):
     """Whose disk does not answer, while `is_stuck`."""
 
     is_stuck = False
-    go_on: Callable[[], None]
+
+    def __init__(self) -> None:
+        self.stuck: list[Callable[[], None]] = []
 
     def run(self, function: Callable[..., Result], *args: Any) -> asyncio.Future[Result]:
         if not self.is_stuck:
             return super().run(function, *args)
         stuck: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self.go_on = lambda: stuck.set_result(function(*args))
+        self.stuck.append(lambda: stuck.set_result(function(*args)))
         return stuck
+
+    def go_on(self) -> None:
+        """The disk answers, to all who wait."""
+        self.is_stuck = False
+        for work in self.stuck:
+            work()
 
 
 async def test_timeout_ms_bounds_the_wait_and_the_batch_stays() -> None:
@@ -506,5 +514,4 @@ async def test_timeout_ms_bounds_the_wait_and_the_batch_stays() -> None:
         test.clock.advance(0.2)
         assert outcome_of(await answer).error_code == ErrorCode.REQUEST_TIMED_OUT
         assert topic.partitions[0].high_watermark == 1
-        workers.is_stuck = False
         workers.go_on()
