@@ -809,7 +809,10 @@ class PartitionLog:
         """Makes what `replace_segments` did so on the disk. Blocking."""
         with self._durability.lock:
             # From here on only a snapshot knows some of the producers' batches.
-            self._snapshots.write((segment.base_offset for segment in self._segments), sync=True)
+            bases = [segment.base_offset for segment in self._segments]
+            self._snapshots.write(bases, sync=True)
+            # A checkpoint may have written it before, and then not durably.
+            self._snapshots.secure(next(base for base in bases if base > replaced[-1].base_offset))
             cleaned.swap_in(replaced)
 
     def truncate_to(self, offset: int, now_ms: int) -> None:

@@ -88,6 +88,24 @@ def test_a_crash_at_every_change_of_a_cleaning() -> None:
             check(recovered, before, end_offset)
 
 
+def test_producers_are_known_by_a_durable_snapshot_before_their_batches_go() -> None:
+    files = CrashFiles()
+    files.make_directory("data")
+    files.sync_directory("")
+    log = open_log(files, config=COMPACTED)
+    for at in range(6):
+        append(log, from_producer(at, b"%d" % at))
+    roll(log)
+    log.flush()
+    log.checkpoint()
+    end_offset = log.end_offset
+    clean(log)
+    for state in files.states(STATES_PER_CRASH, Random(7)):
+        recovered = reopen(state, end_offset)
+        for at in range(1, 6):
+            assert append(recovered, from_producer(at, b"%d" % at)).is_duplicate
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 def test_an_error_of_every_call_of_a_cleaning(code: int) -> None:
     at = 0
