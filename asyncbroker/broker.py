@@ -41,6 +41,7 @@ from asyncbroker.metadata_store import (
     StoredState,
 )
 from asyncbroker.metadata_writer import MetadataWriter
+from asyncbroker.metrics import Metrics
 from asyncbroker.producer_ids import NEXT_PRODUCER_ID, ProducerIds
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.reconcile import Plan, reconcile
@@ -108,6 +109,7 @@ class Broker:
             is_volatile=is_in_memory and files is None if is_volatile is None else is_volatile,
             reserve=self._reserve,
         )
+        self.metrics = Metrics()
         self.commits = Commits(self.storage)
         self.fetch_sessions = FetchSessions(
             self.peer_clock,
@@ -132,6 +134,8 @@ class Broker:
     log_starts: LogStarts
     producer_ids: ProducerIds
     users: Users
+    cleaner: Cleaner
+    scrubber: Scrubber
     _logs: LogDirectory
     _metadata: MetadataWriter
     _removals: Removals
@@ -141,6 +145,7 @@ class Broker:
 
     async def start(self) -> None:
         """Takes the data directory and opens what is in it. Raises DirectoryRefused, or OSError."""
+        began = self.clock.monotonic()
         run = self.workers.run
         self._logs = await run(self._open_directory)
         try:
@@ -158,6 +163,7 @@ class Broker:
             self._groups = self._make_groups()
         self._housekeeping.start()
         self._removals.add(await run(self._logs.half_deleted))
+        self.storage.metrics.start_seconds = self.clock.monotonic() - began
 
     def _open_directory(self) -> LogDirectory:
         """In a worker thread. The cluster's id is kept where Kafka keeps it, and nowhere else."""
@@ -250,8 +256,10 @@ class Broker:
         last_seen = state.values.get(LAST_SEEN)
         self.storage.trust_time(None if last_seen is None else int(last_seen))
         self.commits.use_journal(self._logs, self.config.log_journal_stretch_max_bytes)
-        cleaner = Cleaner(lambda: self.config, self.storage, self.topics, self._logs)
-        scrubber = Scrubber(lambda: self.config, self.storage, self.topics, self._random_bytes)
+        cleaner = self.cleaner = Cleaner(lambda: self.config, self.storage, self.topics, self._logs)
+        scrubber = self.scrubber = Scrubber(
+            lambda: self.config, self.storage, self.topics, self._random_bytes
+        )
         retention = Retention(self.topics, self.log_starts, self.storage, self._metadata)
         self._housekeeping = Housekeeping(
             self.config,
@@ -283,6 +291,10 @@ class Broker:
         if self._groups is None:
             self._groups = self._make_groups()
         return self._groups
+
+    def groups_by_state(self) -> Mapping[str, int]:
+        """How many groups there are in each state."""
+        return {} if self._groups is None else self._groups.count_by_state()
 
     def _make_groups(self) -> Groups:
         # Imported here: coordinator and messages would be a third of the start of a new broker.

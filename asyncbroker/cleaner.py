@@ -219,6 +219,10 @@ class Cleaner:
             if cleaning.end_offset < plan.end_offset:
                 # There was no room for more keys: the rest is still to be done.
                 self._done.discard(partition)
+            metrics = self._storage.metrics
+            metrics.cleanings += 1
+            metrics.cleaner_read_bytes += cleaning.stats.read_bytes
+            metrics.cleaner_kept_bytes += cleaning.stats.kept_bytes
             _report(partition, cleaning, self._storage.clock.monotonic() - began)
 
     async def _make_durable(self, partition: Partition, plan: CleaningPlan) -> None:
@@ -271,6 +275,7 @@ class Cleaner:
 
     def _give_up(self, partition: Partition, error: Exception) -> None:
         """After an error: until the next round if it may pass, else until the next start."""
+        self._storage.metrics.cleanings_failed += 1
         self._done.add(partition)
         if isinstance(error, OSError) and error.errno in PASSING_ERRORS:
             logger.warning("%s could not be compacted now: %s", partition.name, error)

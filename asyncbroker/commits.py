@@ -32,6 +32,7 @@ from asyncbroker.storage import PASSING_ERRORS
 if TYPE_CHECKING:
     from asyncbroker.log.journal import Journal, Stretch
     from asyncbroker.log.log_directory import LogDirectory
+    from asyncbroker.metrics import Histogram
     from asyncbroker.partition import Partition
     from asyncbroker.storage import Storage
 
@@ -153,6 +154,9 @@ class Commits:
         self._is_round_due = False
         gathered = self._gathering
         self._gathering = {}
+        metrics = self._storage.metrics
+        if gathered:
+            metrics.round_waiters.observe(sum(len(each.futures) for each in gathered.values()))
         journal = self._journal
         if journal is not None and not journal.is_ready and gathered:
             self._prepare(journal)
@@ -171,7 +175,8 @@ class Commits:
                 small[stretch] = waiting
         if journal is not None and small:
             self._is_journaling = True
-            written = self._storage.workers.run(journal.append, list(small))
+            append = metrics.fsync_seconds.timed(journal.append)
+            written = self._storage.workers.run(append, list(small))
             written.add_done_callback(functools.partial(self._journaled, small))
         self._go_on()
 
@@ -278,10 +283,11 @@ class Commits:
         waiting = list(self._to_flush.values())
         self._to_flush = {}
         dirty = [each for each in waiting if not self._answer_at_once(each)]
+        metrics = self._storage.metrics
         self._flushes_running = min(len(dirty), FLUSHES_AT_ONCE)
         for first in range(self._flushes_running):
             stripe = dirty[first::FLUSHES_AT_ONCE]
-            flushed = self._storage.workers.run(_flush, stripe)
+            flushed = self._storage.workers.run(_flush, stripe, metrics.fsync_seconds)
             flushed.add_done_callback(functools.partial(self._flushed, stripe))
 
     def _flushed(self, stripe: list[_Waiting], done: asyncio.Future[list[OSError | None]]) -> None:
@@ -299,12 +305,12 @@ class Commits:
             self._go_on()
 
 
-def _flush(stripe: list[_Waiting]) -> list[OSError | None]:
+def _flush(stripe: list[_Waiting], fsync_seconds: Histogram) -> list[OSError | None]:
     """In a thread: the fsyncs of one stripe, each with an outcome of its own."""
     errors: list[OSError | None] = []
     for waiting in stripe:
         try:
-            waiting.partition.log.flush()
+            fsync_seconds.timed(waiting.partition.log.flush)()
         except OSError as error:
             errors.append(error)
         else:

@@ -106,6 +106,7 @@ class BrokerConfig:
     max_open_files: int
     max_waiting_fetches: int
     replication_factor_cap: bool
+    metrics_topics_max: int
     reserve_bytes: int
     scrub_bytes_per_second: int
     scrub_interval_ms: int

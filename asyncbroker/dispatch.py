@@ -97,12 +97,13 @@ class Route:
 
 @dataclass(slots=True)
 class Waiting:
-    """A request whose handler has not finished."""
+    """A request whose handler has not finished. `began` is for who measures how long it takes."""
 
     route: Route
     correlation_id: int
     request: Any
     awaitable: Awaitable[Any]
+    began: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

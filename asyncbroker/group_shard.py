@@ -157,6 +157,10 @@ class GroupShard:
             raise self._refused()
         return self._coordinator
 
+    def is_serving(self) -> bool:
+        """Whether `look` has somebody to ask."""
+        return self._coordinator is not None
+
     def is_loading(self) -> bool:
         """Whether requests had better come again in a moment."""
         return self._coordinator is None and self._refusal is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

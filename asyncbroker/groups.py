@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import uuid
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -230,6 +231,15 @@ class Groups:
         return [
             group for shard in self._shards for group in shard.look().list_groups(states, types)
         ]
+
+    def count_by_state(self) -> Counter[str]:
+        """How many groups there are in each state; none of those that are being loaded."""
+        return Counter(
+            group.group_state
+            for shard in self._shards
+            if shard.is_serving()
+            for group in shard.look().list_groups()
+        )
 
     def coordinator_of(self, group_id: str) -> GroupCoordinator:
         """The coordinator that has the group, for who wants to look at it."""

@@ -105,6 +105,9 @@ class LogStarts:
                 self._unrecorded[partition] = segments
             return failure
         if segments:
+            metrics = self._storage.metrics
+            metrics.deleted_segments += len(segments)
+            metrics.deleted_bytes += sum(segment.size for segment in segments)
             removal = partition.run(self._logs.delete_segments, partition.log, segments)
             removal.add_done_callback(functools.partial(self._renamed, partition))
         return partition.log_start_offset

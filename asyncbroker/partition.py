@@ -63,6 +63,7 @@ class Partition:
         "log",
         "topic",
         "topic_id",
+        "traffic",
         "waiters",
     )
 
@@ -85,6 +86,7 @@ class Partition:
         # In the order in which they came.
         self.waiters: dict[FetchWaiter, None] = {}
         self._storage = storage
+        self.traffic = storage.part_of_traffic()
         self._clock_wall_ms = storage.clock.wall_ms
         self._refusal: KafkaError | None = None
         self._queue: deque[_QueuedAppend] = deque()
@@ -137,7 +139,7 @@ class Partition:
         ):
             return self._hand_over(batch, header, is_client)
         try:
-            appended = log.append(
+            appended = self._storage.metrics.timed_append(log.append)(
                 batch,
                 header,
                 leader_epoch=self.leader_epoch,
@@ -149,11 +151,13 @@ class Partition:
                 # There is room for those, and a thread may wait for it.
                 return self._hand_over(batch, header, is_client)
             raise self._write_failed(error) from error
-        self._appended(header.size)
+        self._appended(header)
         return appended
 
-    def _appended(self, size: int) -> None:
+    def _appended(self, header: BatchHeader) -> None:
         """After an append is complete: shows it to readers, and keeps writeback going."""
+        size = header.size
+        self.traffic.appended(size, header.record_count)
         self.high_watermark = self.log.end_offset
         if self.waiters:
             for waiter in tuple(self.waiters):
@@ -204,7 +208,7 @@ class Partition:
     def _append_one(self, item: _QueuedAppend, now_ms: int) -> Appended:
         """In a thread. What the coordinators write has room on a full disk, as far as it goes."""
         append = functools.partial(
-            self.log.append,
+            self._storage.metrics.timed_append(self.log.append),
             item.batch,
             item.header,
             leader_epoch=self.leader_epoch,
@@ -237,7 +241,7 @@ class Partition:
                 elif isinstance(outcome, KafkaError):
                     item.fail(outcome)
                 else:
-                    self._appended(item.header.size)
+                    self._appended(item.header)
                     item.succeed(outcome)
         if self._queue:
             self._drain_queue()
@@ -377,6 +381,7 @@ class Partition:
             leader_epoch=self.leader_epoch + 1,
             storage=self._storage,
         )
+        successor.traffic = self.traffic
         self.log.epochs.assign(successor.leader_epoch, self.log.end_offset)
         self.log.leader_epoch = successor.leader_epoch
         return successor
@@ -419,7 +424,7 @@ class Partition:
     ) -> asyncio.Future[Result]:
         self.enter()
         future = workers.run(function, *args)
-        future.add_done_callback(self._ran)
+        future.add_done_callback(lambda _: self.leave())
         return future
 
     def enter(self) -> None:
@@ -433,15 +438,13 @@ class Partition:
             self._idle.set_result(None)
             self._idle = None
 
-    def _ran(self, _done: asyncio.Future[Any]) -> None:
-        self.leave()
-
     # ---- errors
 
     def read_failed(self, error: OSError | CorruptLog) -> KafkaError:
         """What a request gets for an error in reading the log. A disk that cannot be read takes the
         partition offline; damaged bytes are a hole, and what lies around it can be read."""
         if isinstance(error, CorruptLog):
+            self._storage.metrics.corrupt_reads += 1
             logger.error("%s: %s", self.name, error)
             return KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error))
         if error.errno not in PASSING_ERRORS:

@@ -53,10 +53,24 @@ class RequestObserver(Protocol):
         """The dispatcher, with a look at each frame."""
 
 
+class Exporter(Protocol):
+    """Shows figures of the broker to somebody else."""
+
+    def bind(self, broker: Broker) -> None:
+        """Takes its port. Raises CannotListen."""
+
+    async def start(self) -> None:
+        """Begins to answer."""
+
+    async def stop(self) -> None:
+        """Ends, also when it has not begun."""
+
+
 def run(
     config: BrokerConfig,
     on_ready: Callable[[Address], None],
     observer: RequestObserver | None = None,
+    exporter: Exporter | None = None,
 ) -> int:
     """Runs a broker until a signal stops it; returns the exit status. `on_ready` is called with the
     address of the first listener when the broker answers there."""
@@ -64,7 +78,7 @@ def run(
     _raise_descriptor_limit()
     loop = new_event_loop()
     try:
-        return loop.run_until_complete(_run(config, on_ready, observer))
+        return loop.run_until_complete(_run(config, on_ready, observer, exporter))
     finally:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
@@ -85,6 +99,7 @@ async def _run(
     config: BrokerConfig,
     on_ready: Callable[[Address], None],
     observer: RequestObserver | None,
+    exporter: Exporter | None,
 ) -> int:
     for warning in config.warnings:
         logger.warning("%s", warning)
@@ -99,14 +114,20 @@ async def _run(
     server = make_server(broker, observer=observer)
     try:
         addresses = server.bind()
+        if exporter is not None:
+            exporter.bind(broker)
         await broker.start()
     except (CannotListen, DirectoryRefused, OSError) as error:
         server.unbind()
+        if exporter is not None:
+            await exporter.stop()
         logger.error("cannot start: %s", error)
         return EXIT_FAILED
     # What is there now stays: garbage collection need not look at it again.
     gc.freeze()
     server.start()
+    if exporter is not None:
+        await exporter.start()
     logger.info(
         "serving on %s as %s",
         ", ".join(map(str, server.bound)),
@@ -116,6 +137,8 @@ async def _run(
     if not stop_asked.done():
         on_ready(addresses[0])
     logger.info("stopping: %s", await stop_asked)
+    if exporter is not None:
+        await exporter.stop()
     return await stop_in_order(broker, [server], config.stop_timeout_ms / 1000)
 
 
@@ -166,7 +189,7 @@ def make_connections(
 ) -> Connections:
     """What serves a broker's connections, wherever they come from."""
     config: BrokerConfig = broker.config
-    metrics = metrics or Metrics()
+    metrics = metrics or broker.metrics
     dispatcher: Serving = Dispatcher(
         broker,
         metrics,

@@ -201,6 +201,8 @@ asyncbroker.max.open.files                int      0          0..
     Segment files that are kept open; the least used are closed. 0: half of what the system allows.
 asyncbroker.max.waiting.fetches           int      100000     1..
     Fetches that may wait for data; more are answered at once.
+asyncbroker.metrics.topics.max            int      100        0..
+    Topics with metrics of their own (--metrics); the totals have all of them.
 asyncbroker.replication.factor.cap        boolean  false      .
     Create topics with one replica, whatever number is asked for, and say so.
 asyncbroker.reserve.bytes                 long     2097152    0..

@@ -17,6 +17,7 @@ from typing import Final
 from asyncbroker.clock import Clock
 from asyncbroker.log.files import MemoryFiles
 from asyncbroker.log.reserve import Reserve
+from asyncbroker.metrics import StorageMetrics, Traffic
 from asyncbroker.trusted_time import TrustedTime
 from asyncbroker.workers import Workers
 
@@ -51,6 +52,7 @@ class Storage:
         "error",
         "inline_append_bytes_max",
         "is_volatile",
+        "metrics",
         "readers",
         "reserve",
         "workers",
@@ -76,6 +78,7 @@ class Storage:
         self.is_volatile = is_volatile
         self.reserve = reserve or Reserve(MemoryFiles(), "", 0)
         self.error: OSError | None = None
+        self.metrics = StorageMetrics()
         self._trusted_time = TrustedTime(clock.monotonic(), clock.wall_ms())
 
     def trust_time(self, last_seen_ms: int | None) -> None:
@@ -86,6 +89,10 @@ class Storage:
     def trusted_now_ms(self) -> int:
         """The wall time to delete by; see `trusted_time.py`."""
         return self._trusted_time.now_ms(self.clock.monotonic(), self.clock.wall_ms())
+
+    def part_of_traffic(self) -> Traffic:
+        """What a partition counts with."""
+        return Traffic(whole=self.metrics.traffic)
 
     def fail(self, error: OSError) -> None:
         """Takes the directory offline until the next start."""

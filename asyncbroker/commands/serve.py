@@ -16,6 +16,7 @@ import click
 if TYPE_CHECKING:
     from asyncbroker.config import BrokerConfig
     from asyncbroker.context import Address
+    from asyncbroker.metrics_server import MetricsServer
 
 DEFAULT_PORT: Final = 9092
 
@@ -70,6 +71,12 @@ DEFAULT_PORT: Final = 9092
 @click.option(
     "--record", "record", metavar="FILE", help="Keep all requests and answers in this file."
 )
+@click.option(
+    "--metrics",
+    "metrics",
+    metavar="[HOST:]PORT",
+    help="Answer GET /metrics there in Prometheus' text format; without HOST on 127.0.0.1.",
+)
 def serve(
     listen: tuple[str, ...],
     advertise: tuple[str, ...],
@@ -81,6 +88,7 @@ def serve(
     log_level: str,
     trace: str | None,
     record: str | None,
+    metrics: str | None,
 ) -> None:
     """Run a broker.
 
@@ -104,12 +112,15 @@ def serve(
     if data is not None or memory:
         config = dataclasses.replace(config, data_directory=data)
     config = with_listeners(config, listen, advertise)
+    exporter = None if metrics is None else _make_exporter(metrics)
     if trace is None and record is None:
-        sys.exit(run(config, on_ready=_say_ready))
+        requests = None if exporter is None else exporter.observer
+        sys.exit(run(config, _say_ready, requests, exporter))
     from asyncbroker.commands.tracing import BrokerTrace
 
     with BrokerTrace(trace, record) as observer:
-        status = run(config, _say_ready, observer)
+        observers = observer if exporter is None else exporter.observer_and(observer)
+        status = run(config, _say_ready, observers, exporter)
     sys.exit(status)
 
 
@@ -139,6 +150,19 @@ def with_listeners(
         name = "PLAINTEXT" if index == 0 else f"PLAINTEXT{index + 1}"
         listeners.append(Listener(name, host, port, advertised_host, advertised_port))
     return dataclasses.replace(config, listeners=tuple(listeners))
+
+
+def _make_exporter(text: str) -> MetricsServer:
+    host, port = _parse_address(text if ":" in text else f"127.0.0.1:{text}", "--metrics")
+    try:
+        from asyncbroker.metrics_server import MetricsServer
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "prometheus_client":
+            raise
+        raise click.ClickException(
+            '--metrics needs prometheus-client: pip install "asyncbroker[metrics]"'
+        ) from error
+    return MetricsServer(host, port)
 
 
 def _parse_address(text: str, option: str) -> tuple[str, int]:

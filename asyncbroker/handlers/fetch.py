@@ -33,7 +33,7 @@ Not done: fetches by followers, which get NOT_LEADER_OR_FOLLOWER.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sized
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncbroker.fetch_sessions import TOPIC_IDS_VERSION
@@ -389,6 +389,11 @@ class _Fetch:
 
     def response(self) -> FetchResponse:
         """What there is to say to the client; KafkaError if the session has gone on without us."""
+        for look in self._looks:
+            if look.partition is not None and look.answer is not None:
+                records = look.answer.records or b""
+                size = len(records) if isinstance(records, Sized) else records.size
+                look.partition.traffic.fetched(size)
         topics: list[FetchableTopicResponse] = []
         last: FetchedPartition | None = None
         for fetched, answer in self._context.select([look.answer for look in self._looks]):
