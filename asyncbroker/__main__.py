@@ -25,6 +25,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "serve": Command("serve", "Run a broker."),
     "topics": Command("topics", "List, create, describe, change and delete topics."),
     "groups": Command("groups", "List, describe, reset and delete consumer groups."),
+    "users": Command("users", "Add, list and delete the users who can log in."),
     "produce": Command("produce", "Write lines from standard input to a topic."),
     "consume": Command("consume", "Print the records of a topic."),
     "test-broker": Command("run_with_broker", "Run a command against a fresh broker."),

@@ -117,7 +117,8 @@ class BrokerConfig:
 
     # What was given, by name: in the file or on the command line, and by IncrementalAlterConfigs
     # (of this node, then of all nodes). The rest are defaults.
-    static: Mapping[str, str]
+    # Not shown: passwords are among them.
+    static: Mapping[str, str] = dataclasses.field(repr=False)
     dynamic: Mapping[str, str] = dataclasses.field(default_factory=dict)
     dynamic_default: Mapping[str, str] = dataclasses.field(default_factory=dict)
     warnings: tuple[str, ...] = ()
@@ -130,7 +131,12 @@ class BrokerConfig:
         if mistakes:
             raise ConfigError("\n".join(mistakes))
         try:
-            return cls(**_values_of(static), static=static, warnings=tuple(_warnings_about(static)))
+            values = _values_of(static)
+            warnings = [
+                *_warnings_about(static),
+                *_warnings_about_listeners(values["listeners"]),
+            ]
+            return cls(**values, static=static, warnings=tuple(warnings))
         except InvalidSetting as mistake:
             raise ConfigError(str(mistake)) from mistake
 
@@ -200,6 +206,16 @@ def _warnings_about(settings: Mapping[str, str]) -> Iterable[str]:
             f"min.insync.replicas={settings['min.insync.replicas']}: there is one replica, so "
             "writes with acks=all are refused with NOT_ENOUGH_REPLICAS"
         )
+
+
+def _warnings_about_listeners(listeners: Iterable[Listener]) -> Iterable[str]:
+    for listener in listeners:
+        if (
+            listener.sasl is not None
+            and listener.tls is None
+            and "PLAIN" in listener.sasl.mechanisms
+        ):
+            yield f"listener {listener.name}: PLAIN without TLS sends passwords in the clear"
 
 
 def _values_of(settings: Mapping[str, str]) -> dict[str, Any]:

@@ -141,7 +141,9 @@ class Connection(asyncio.BufferedProtocol):
         """The peer sends nothing more. Requests that came before are served all the same: they may
         be acks=0 ones, to which it expects no answer (as in Kafka)."""
         self._has_left = self._is_ending = True
-        return bool(self._queue) and not self._is_closing
+        # TLS ends in both directions at once.
+        is_tls = self._transport.get_extra_info("sslcontext") is not None
+        return bool(self._queue) and not self._is_closing and not is_tls
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone. A request in progress goes on to its end; nobody hears of it."""

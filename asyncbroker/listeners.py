@@ -10,7 +10,7 @@ to be closed. Listeners of KRaft controllers are left out: clients never use the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from asyncbroker.settings import InvalidSetting, broker_settings
@@ -19,16 +19,26 @@ PORT_MAX: Final = 65535
 # As DNS has it; a longer one could not be told to clients.
 HOST_LENGTH_MAX: Final = 255
 PLAINTEXT: Final = "PLAINTEXT"
-SASL_PLAINTEXT: Final = "SASL_PLAINTEXT"
-SERVED_PROTOCOLS: Final = (PLAINTEXT, SASL_PLAINTEXT)
-PROTOCOLS: Final = (PLAINTEXT, "SSL", SASL_PLAINTEXT, "SASL_SSL")
+PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+PEM: Final = "PEM"
 
 # The mechanisms of `sasl.py`, which is imported where somebody logs in.
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 # Settings that one listener can have for itself, by a prefix with its name.
 LISTENER_PREFIX: Final = "listener.name."
-LISTENER_SETTINGS: Final = ("sasl.enabled.mechanisms", "connections.max.reauth.ms")
+LISTENER_SETTINGS: Final = (
+    "connections.max.reauth.ms",
+    "sasl.enabled.mechanisms",
+    "ssl.client.auth",
+    "ssl.enabled.protocols",
+    "ssl.key.password",
+    "ssl.keystore.location",
+    "ssl.keystore.type",
+    "ssl.truststore.location",
+    "ssl.truststore.type",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +53,17 @@ class SaslRules:
 
 
 @dataclass(frozen=True, slots=True)
+class TlsRules:
+    """How a listener encrypts: PEM files, TLS versions, and whether clients show a certificate."""
+
+    keystore_location: str
+    key_password: str | None = field(default=None, repr=False)
+    truststore_location: str | None = None
+    client_auth: str = "none"
+    versions: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
+
+
+@dataclass(frozen=True, slots=True)
 class Listener:
     """Where to listen (`host` empty: on all addresses; `port` 0: on a free one), and what to tell
     clients. Without an `advertised_host` the host and port that were bound are told."""
@@ -53,6 +74,7 @@ class Listener:
     advertised_host: str | None = None
     advertised_port: int | None = None
     sasl: SaslRules | None = None
+    tls: TlsRules | None = None
 
 
 def parse_listeners(settings: Mapping[str, str]) -> tuple[Listener, ...]:
@@ -69,8 +91,6 @@ def parse_listeners(settings: Mapping[str, str]) -> tuple[Listener, ...]:
             raise InvalidSetting(
                 f"listeners={name}: listener.security.protocol.map has no protocol for it"
             )
-        if protocol not in SERVED_PROTOCOLS:
-            raise InvalidSetting(f"listeners={name}: {protocol} is not served")
         advertised_host, advertised_port = told.pop(name, (None, None))
         if advertised_host in ("", "0.0.0.0", "::"):
             raise InvalidSetting(
@@ -78,7 +98,8 @@ def parse_listeners(settings: Mapping[str, str]) -> tuple[Listener, ...]:
                 "clients need an address that they can connect to"
             )
         sasl = _sasl_rules(settings, name) if protocol.startswith("SASL_") else None
-        opened.append(Listener(name, host, port, advertised_host, advertised_port, sasl))
+        tls = _tls_rules(settings, name) if protocol.endswith("SSL") else None
+        opened.append(Listener(name, host, port, advertised_host, advertised_port, sasl, tls))
     unknown = [name for name in told if name not in controller_names]
     if unknown:
         raise InvalidSetting(f"advertised.listeners={unknown[0]}: not one of the listeners")
@@ -116,6 +137,31 @@ def _sasl_rules(settings: Mapping[str, str], listener: str) -> SaslRules:
         session_ms_max=max(0, _get(settings, "connections.max.reauth.ms", listener)),
         failed_delay_ms=_get(settings, "connection.failed.authentication.delay.ms"),
         receive_bytes_max=_get(settings, "sasl.server.max.receive.size"),
+    )
+
+
+def _tls_rules(settings: Mapping[str, str], listener: str) -> TlsRules:
+    for store in ("ssl.keystore", "ssl.truststore"):
+        kind = _get(settings, f"{store}.type", listener)
+        if kind != PEM and _get(settings, f"{store}.location", listener):
+            raise InvalidSetting(f"{store}.type={kind}: only {PEM} is served")
+    keystore = _get(settings, "ssl.keystore.location", listener)
+    if not keystore:
+        raise InvalidSetting(
+            f"ssl.keystore.location: listener {listener} needs a file with its key and certificates"
+        )
+    truststore = _get(settings, "ssl.truststore.location", listener)
+    client_auth = _get(settings, "ssl.client.auth", listener)
+    if client_auth != "none" and not truststore:
+        raise InvalidSetting(
+            f"ssl.client.auth={client_auth}: listener {listener} needs ssl.truststore.location"
+        )
+    return TlsRules(
+        keystore_location=keystore,
+        key_password=_get(settings, "ssl.key.password", listener),
+        truststore_location=truststore,
+        client_auth=client_auth,
+        versions=_get(settings, "ssl.enabled.protocols", listener),
     )
 
 

@@ -177,6 +177,7 @@ def make_server(
         backlog=config.socket_listen_backlog_size,
         send_buffer_bytes=config.socket_send_buffer_bytes,
         receive_buffer_bytes=config.socket_receive_buffer_bytes,
+        handshake_seconds_max=config.connection_frame_timeout_ms / 1000,
     )
 
 

@@ -18,12 +18,16 @@ import os
 import socket
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from asyncbroker.connection import Connection
 from asyncbroker.connections import Connections
 from asyncbroker.context import Address
-from asyncbroker.listeners import Listener
+from asyncbroker.listeners import Listener, TlsRules
+from asyncbroker.settings import InvalidSetting
+
+if TYPE_CHECKING:
+    import ssl
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +54,7 @@ class _Entrance(NamedTuple):
 
     advertised: Address
     listener: Listener
+    tls: ssl.SSLContext | None
 
 
 class Server:
@@ -63,17 +68,21 @@ class Server:
         backlog: int,
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
+        handshake_seconds_max: float = 60.0,
     ) -> None:
         self._connections = connections
         self._listeners = tuple(listeners)
         self._backlog = backlog
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
+        self._handshake_seconds_max = handshake_seconds_max
         self._sockets: list[socket.socket] = []
         self._entrances: dict[socket.socket, _Entrance] = {}
         self.bound: list[Address] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._opening: set[asyncio.Task[None]] = set()
+        # Of these, the ones that may take long.
+        self._shaking_hands: set[asyncio.Task[None]] = set()
         self.addresses: list[Address] = []
 
     def bind(self) -> list[Address]:
@@ -82,15 +91,19 @@ class Server:
         opened: dict[socket.socket, _Entrance] = {}
         try:
             for listener in self._listeners:
+                tls = None if listener.tls is None else _server_context(listener.tls)
                 sockets = open_sockets(listener.host, listener.port, self._backlog)
                 advertised = advertised_address(listener, sockets[0].getsockname()[1])
                 self.addresses.append(advertised)
-                entrance = _Entrance(advertised, listener)
+                entrance = _Entrance(advertised, listener, tls)
                 opened |= dict.fromkeys(sockets, entrance)
+        except InvalidSetting as mistake:
+            _close_all(opened)
+            self.addresses.clear()
+            raise CannotListen(f"listener {listener.name}: {mistake}") from mistake
         except (OSError, UnicodeError) as error:
             # A UnicodeError is a name that DNS cannot have.
-            for listening in opened:
-                listening.close()
+            _close_all(opened)
             self.addresses.clear()
             where = Address(listener.host, listener.port)
             reason = getattr(error, "strerror", None) or error
@@ -113,7 +126,7 @@ class Server:
 
     def begin_stop(self) -> None:
         """Takes in no connection and no request any more."""
-        for task in self._accepting:
+        for task in (*self._accepting, *self._shaking_hands):
             task.cancel()
         self._connections.begin_stop()
 
@@ -165,12 +178,18 @@ class Server:
             return
         entrance = self._entrances[on]
         connection = self._connections.create(entrance.advertised, address, entrance.listener.sasl)
-        task = asyncio.get_running_loop().create_task(self._open(client, connection))
+        opening = self._open(client, connection, entrance.tls)
+        task = asyncio.get_running_loop().create_task(opening)
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
+        if entrance.tls is not None:
+            self._shaking_hands.add(task)
+            task.add_done_callback(self._shaking_hands.discard)
 
-    async def _open(self, client: socket.socket, connection: Connection) -> None:
-        """Gives an accepted socket to its connection. (TLS will be an argument here.)"""
+    async def _open(
+        self, client: socket.socket, connection: Connection, tls: ssl.SSLContext | None
+    ) -> None:
+        """Gives an accepted socket to its connection, in TLS after the handshake."""
         loop = asyncio.get_running_loop()
         try:
             client.setblocking(False)
@@ -180,11 +199,31 @@ class Server:
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
             if self._receive_buffer_bytes > 0:
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
-            await loop.connect_accepted_socket(lambda: connection, sock=client)
+            # Not given in plaintext, where it must not be.
+            limit = None if tls is None else self._handshake_seconds_max
+            await loop.connect_accepted_socket(
+                lambda: connection, sock=client, ssl=tls, ssl_handshake_timeout=limit
+            )
+        except asyncio.CancelledError:
+            client.close()
+            self._connections.remove(connection)
+            raise
         except OSError as error:
             client.close()
             self._connections.remove(connection)
-            logger.info("a connection from %s ended before it began: %s", connection, error)
+            what = "ended before it began" if tls is None else "did not get through TLS"
+            logger.info("a connection from %s %s: %s", connection, what, error)
+
+
+def _server_context(rules: TlsRules) -> ssl.SSLContext:
+    from asyncbroker.tls import server_context  # Only where there is TLS.
+
+    return server_context(rules)
+
+
+def _close_all(sockets: Iterable[socket.socket]) -> None:
+    for listening in sockets:
+        listening.close()
 
 
 def _close_after(listening: socket.socket, task: asyncio.Task[None]) -> None:

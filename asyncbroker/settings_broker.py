@@ -2,8 +2,9 @@
 
 How a row is read is told in `settings.py`. Names, types and ranges are those of Kafka 4.3; defaults
 differ where one node needs it: `node.id`, `log.dir`, `controller.listener.names`,
-`queued.max.request.bytes`, `sasl.enabled.mechanisms`, the two of `offsets.topic`, the two socket
-buffers, which the system sizes better when it is left to do so, and `socket.listen.backlog.size`.
+`queued.max.request.bytes`, `sasl.enabled.mechanisms`, the types of key stores, the two of
+`offsets.topic`, the two socket buffers, which the system sizes better when it is left to do so, and
+`socket.listen.backlog.size`.
 """
 
 from __future__ import annotations
@@ -69,6 +70,22 @@ connections.max.reauth.ms  long  0  .
     A SASL connection must authenticate again after so long; 0 for never.
 connection.failed.authentication.delay.ms  int  100  0..
     How long a failed authentication waits for its answer.
+
+# TLS
+ssl.keystore.location    string    -                .
+    The file with a listener's private key and its certificates, its own first.
+ssl.keystore.type        string    PEM              .
+    The format of the key store. Only PEM is served.
+ssl.key.password         password  -                .
+    The password of the private key.
+ssl.truststore.location  string    -                .
+    The file with the authorities whose certificates clients may show.
+ssl.truststore.type      string    PEM              .
+    The format of the trust store. Only PEM is served.
+ssl.client.auth          string    none             required|requested|none
+    Whether clients must show a certificate.
+ssl.enabled.protocols    list      TLSv1.2,TLSv1.3  TLSv1.2|TLSv1.3
+    The TLS versions that are allowed.
 
 # Topics
 auto.create.topics.enable   boolean  true  .

@@ -133,28 +133,18 @@ ssl.allow.san.changes                  boolean   false            .
     Whether a new certificate may have other alternative names.
 ssl.cipher.suites                      list      ""               .
     The cipher suites that are allowed.
-ssl.client.auth                        string    none             required|requested|none
-    Whether clients must show a certificate.
-ssl.enabled.protocols                  list      TLSv1.2,TLSv1.3  .
-    The TLS versions that are allowed.
 ssl.endpoint.identification.algorithm  string    https            .
     How the peer's host name is checked.
 ssl.engine.factory.class               class     -                .
     The class that makes TLS engines.
-ssl.key.password                       password  -                .
-    The password of the private key.
 ssl.keymanager.algorithm               string    SunX509          .
     The algorithm of Java's key manager.
 ssl.keystore.certificate.chain         password  -                .
     The certificates in PEM.
 ssl.keystore.key                       password  -                .
     The private key in PEM.
-ssl.keystore.location                  string    -                .
-    The file of the key store.
 ssl.keystore.password                  password  -                .
     The password of the key store.
-ssl.keystore.type                      string    JKS              .
-    The format of the key store.
 ssl.principal.mapping.rules            string    DEFAULT          .
     How a certificate's name becomes a user name.
 ssl.protocol                           string    TLSv1.3          .
@@ -167,10 +157,6 @@ ssl.trustmanager.algorithm             string    PKIX             .
     The algorithm of Java's trust manager.
 ssl.truststore.certificates            password  -                .
     The trusted certificates in PEM.
-ssl.truststore.location                string    -                .
-    The file of the trust store.
 ssl.truststore.password                password  -                .
     The password of the trust store.
-ssl.truststore.type                    string    JKS              .
-    The format of the trust store.
 """

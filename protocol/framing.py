@@ -27,6 +27,8 @@ GROWTH_FACTOR: Final = 4
 FIRST_BUFFER_BYTES: Final = 4096
 PROVEN_BYTES_MAX: Final = 2 * 1024 * 1024
 
+_TLS_HANDSHAKE: Final = 0x1603
+
 _SIZE: Final = Struct(">i")
 _SIZE_BYTES: Final = _SIZE.size
 
@@ -169,6 +171,8 @@ class FrameReader:
         self._frame_view = memoryview(frame)
 
     def _refuse(self, frame_bytes: int) -> None:
+        # How TLS begins: a record with the handshake.
+        hint = "; the peer speaks TLS" if frame_bytes >> 16 == _TLS_HANDSHAKE else ""
         self.error = ProtocolError(
-            f"a frame of {frame_bytes} bytes (the limit is {self.frame_bytes_max})"
+            f"a frame of {frame_bytes} bytes (the limit is {self.frame_bytes_max}){hint}"
         )

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from asyncbroker.client.connection import Address, Connect, Connection, Deadline, connect_plaintext
+from asyncbroker.client.connection import Address, Connect, Connection, Deadline
 from asyncbroker.client.errors import (
     BrokerError,
     BrokerUnreachable,
@@ -24,6 +24,7 @@ from asyncbroker.client.errors import (
     ConnectionLost,
     RequestTimedOut,
 )
+from asyncbroker.client.security import PLAINTEXT, Security
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
@@ -69,7 +70,8 @@ class Cluster:
         timeout_ms: int = TIMEOUT_MS,
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
         retry_backoff_ms: int = RETRY_BACKOFF_MS,
-        connect: Connect = connect_plaintext,
+        security: Security = PLAINTEXT,
+        connect: Connect | None = None,
     ) -> None:
         """Connects to nothing yet; raises `ClientError` when an address cannot be read."""
         if isinstance(bootstrap_servers, str):
@@ -81,6 +83,7 @@ class Cluster:
         self.timeout_s = timeout_ms / 1000
         self.connect_timeout_s = connect_timeout_ms / 1000
         self._retry_backoff_s = retry_backoff_ms / 1000
+        self._security = security
         self._connect = connect
         self._nodes: dict[int, Address] = {}
         self._controller_id = -1
@@ -199,6 +202,7 @@ class Cluster:
                 address,
                 client_id=self.client_id,
                 timeout_s=min(self.connect_timeout_s, deadline.remaining_s),
+                security=self._security,
                 connect=self._connect,
             )
         except BrokerUnreachable as error:

@@ -9,11 +9,13 @@ a caller may send the next request before it has worked off the response to the 
 
 On opening it asks the broker for its versions, and then speaks the newest version of each API that
 both sides know. A connection that failed in any way is closed, since nobody knows where in the
-stream it stands. TLS and SASL come in through `Connect`, the function that makes the socket.
+stream it stands. What TLS and SASL need is in `security.py`; a login that ends after a time is
+made again before a request, when no response is awaited.
 """
 
 from __future__ import annotations
 
+import math
 import socket
 import time
 from collections import deque
@@ -29,6 +31,7 @@ from asyncbroker.client.errors import (
     RequestTimedOut,
     UnsupportedVersion,
 )
+from asyncbroker.client.security import PLAINTEXT, Security
 from asyncbroker.protocol.api import API_BY_KEY, API_BY_NAME, Api
 from asyncbroker.protocol.errors import ErrorCode, ProtocolError
 from asyncbroker.protocol.framing import FrameReader
@@ -105,14 +108,10 @@ class Deadline:
 
 
 Connect = Callable[[Address, float], socket.socket]
-"""Makes a connected socket within so many seconds; raises `OSError`. TLS and SASL belong here."""
+"""Makes a connected socket within so many seconds; raises `OSError`. For other ways than TCP."""
 
-
-def connect_plaintext(address: Address, timeout_s: float) -> socket.socket:
-    """The plain `Connect`."""
-    connected = socket.create_connection((address.host, address.port), timeout_s)
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connected
+_LOGIN_SHARE: Final = 0.8
+"""After so much of its time a login is made again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +130,9 @@ class Connection:
         "_client_id",
         "_correlation_id",
         "_frames",
+        "_log_in_again_at",
         "_reader",
+        "_security",
         "_sent",
         "_socket",
         "_versions",
@@ -145,8 +146,11 @@ class Connection:
         *,
         client_id: str,
         frame_bytes_max: int = FRAME_BYTES_MAX,
+        security: Security = PLAINTEXT,
     ) -> None:
         self.address = address
+        self._security = security
+        self._log_in_again_at = math.inf
         self._client_id = client_id
         self._socket: socket.socket | None = connected
         self._reader = FrameReader(frame_bytes_max)
@@ -163,17 +167,26 @@ class Connection:
         client_id: str,
         timeout_s: float,
         frame_bytes_max: int = FRAME_BYTES_MAX,
-        connect: Connect = connect_plaintext,
+        security: Security = PLAINTEXT,
+        connect: Connect | None = None,
     ) -> Connection:
-        """Connects and asks for the broker's versions; raises `ClientError`."""
+        """Connects, asks for the broker's versions, logs in; raises `ClientError`."""
         deadline = Deadline(timeout_s)
         try:
-            connected = connect(address, max(timeout_s, _TIMEOUT_S_MIN))
+            connected = (connect or security.connect)(address, max(timeout_s, _TIMEOUT_S_MIN))
         except OSError as error:
             raise BrokerUnreachable(f"cannot connect to {address}: {_reason(error)}") from error
-        connection = cls(connected, address, client_id=client_id, frame_bytes_max=frame_bytes_max)
+        connection = cls(
+            connected,
+            address,
+            client_id=client_id,
+            frame_bytes_max=frame_bytes_max,
+            security=security,
+        )
         try:
             connection._negotiate(deadline)
+            if security.has_login:
+                connection._log_in(deadline)
         except BaseException:
             connection.close()
             raise
@@ -187,6 +200,13 @@ class Connection:
     def awaited_count(self) -> int:
         """The number of requests that were sent and not answered yet."""
         return len(self._sent)
+
+    @property
+    def has_bytes(self) -> bool:
+        """Whether there is something to receive that `select` cannot see: TLS hands out what it
+        has in whole records."""
+        pending = getattr(self._socket, "pending", None)
+        return bool(self._frames) or (pending is not None and pending() > 0)
 
     def fileno(self) -> int:
         """The socket's descriptor, for `select`."""
@@ -235,6 +255,8 @@ class Connection:
     ) -> None:
         """Sends a request. Produce with acks=0 has no response, so it is not `is_answered`."""
         api = _api_of(type(message))
+        if time.monotonic() >= self._log_in_again_at and not self._sent:
+            self._log_in(deadline)
         if version is None:
             version = self.version_of(type(message))
         self._correlation_id = (self._correlation_id + 1) % _CORRELATION_ID_MODULUS
@@ -324,6 +346,17 @@ class Connection:
             for row in response.api_keys
             if row.api_key in API_BY_KEY
         }
+
+    def _log_in(self, deadline: Deadline) -> None:
+        # The requests of the login itself must not begin another one.
+        self._log_in_again_at = math.inf
+        try:
+            lifetime_ms = self._security.log_in(self, deadline)
+        except ClientError:
+            self.close()
+            raise
+        if lifetime_ms > 0:
+            self._log_in_again_at = time.monotonic() + lifetime_ms / 1000 * _LOGIN_SHARE
 
     def _open_socket(self) -> socket.socket:
         if self._socket is None:

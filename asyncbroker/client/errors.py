@@ -43,6 +43,10 @@ class BrokerUnreachable(ClientError):
     """No connection could be made."""
 
 
+class AuthenticationFailed(ClientError):
+    """The broker did not let us log in, or is not the one that it says it is."""
+
+
 class ConnectionLost(ClientError):
     """The connection ended before the response was there."""
 

@@ -266,6 +266,9 @@ class Reader:
         waiting = [leader for leader in self._leaders.values() if leader.asked]
         if len(waiting) == 1:
             return waiting[0]
+        for leader in waiting:
+            if leader.connection.has_bytes:
+                return leader
         by_connection = {leader.connection: leader for leader in waiting}
         ready, _, _ = select.select(list(by_connection), [], [], deadline.remaining_s)
         # With nobody ready the first one is as good as any to report the timeout for.

@@ -11,9 +11,13 @@ import click
 
 from asyncbroker.client.cluster import CONNECT_TIMEOUT_MS, TIMEOUT_MS, Cluster
 from asyncbroker.client.errors import ClientError
+from asyncbroker.client.security import PLAINTEXT, Security, security_of
 
 BOOTSTRAP_SERVERS_VARIABLE: Final = "KAFKA_BOOTSTRAP_SERVERS"
 BOOTSTRAP_SERVERS_DEFAULT: Final = "localhost:9092"
+
+# Where the path is kept while a command runs.
+COMMAND_CONFIG: Final = "asyncbroker.command_config"
 
 CLIENT_ID: Final = "asyncbroker-cli"
 
@@ -21,7 +25,16 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def cluster_options(command: Decorated) -> Decorated:
-    """Adds `--bootstrap-server` and `--timeout`, which `connected` takes."""
+    """Adds `--bootstrap-server` and `--timeout`, which `connected` takes, and `--command-config`,
+    which it finds by itself."""
+    command = click.option(
+        "--command-config",
+        metavar="FILE",
+        type=click.Path(exists=True, dir_okay=False),
+        expose_value=False,
+        callback=_keep_command_config,
+        help="Properties of a Kafka client that say how to log in, and about TLS.",
+    )(command)
     command = click.option(
         "--timeout",
         "timeout_s",
@@ -44,6 +57,12 @@ def cluster_options(command: Decorated) -> Decorated:
     )(command)
 
 
+def _keep_command_config(
+    context: click.Context, _parameter: click.Parameter, path: str | None
+) -> None:
+    context.meta[COMMAND_CONFIG] = path
+
+
 def json_option(command: Decorated) -> Decorated:
     """Adds `--json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
@@ -64,10 +83,26 @@ def connected(bootstrap_servers: str, timeout_s: float) -> Iterator[Cluster]:
             client_id=CLIENT_ID,
             timeout_ms=timeout_ms,
             connect_timeout_ms=min(CONNECT_TIMEOUT_MS, timeout_ms),
+            security=_security(),
         ) as cluster:
             yield cluster
     except ClientError as error:
         raise click.ClickException(str(error)) from error
+
+
+def _security() -> Security:
+    """What the file of `--command-config` says; raises ClientError."""
+    context = click.get_current_context(silent=True)
+    path = None if context is None else context.meta.get(COMMAND_CONFIG)
+    if path is None:
+        return PLAINTEXT
+    from asyncbroker.properties import parse_properties
+
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            return security_of(parse_properties(file.read()))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ClientError(f"{path}: {error}") from error
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -19,7 +19,7 @@ from asyncbroker.connections import AcceptLimits, Connections
 from asyncbroker.context import Address
 from asyncbroker.dispatch import Dispatcher
 from asyncbroker.handlers import HANDLERS
-from asyncbroker.listeners import Listener, SaslRules
+from asyncbroker.listeners import Listener, SaslRules, TlsRules
 from asyncbroker.metrics import Metrics
 from asyncbroker.peer_watch import ConnectionLimits
 from asyncbroker.protocol.api import API_BY_NAME, Api
@@ -180,6 +180,8 @@ async def edge(
     send_buffer_bytes: int = -1,
     broker: Any = "the broker",
     sasl: SaslRules | None = None,
+    tls: TlsRules | None = None,
+    handshake_seconds_max: float = 60.0,
 ) -> AsyncIterator[Edge]:
     """Serves `handlers` on a free port."""
     clock = ManualClock()
@@ -198,9 +200,10 @@ async def edge(
     )
     server = Server(
         connections,
-        [Listener("PLAINTEXT", "127.0.0.1", 0, sasl=sasl)],
+        [Listener("PLAINTEXT", "127.0.0.1", 0, sasl=sasl, tls=tls)],
         backlog=100,
         send_buffer_bytes=send_buffer_bytes,
+        handshake_seconds_max=handshake_seconds_max,
     )
     (address,) = server.bind()
     server.start()

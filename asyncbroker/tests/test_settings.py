@@ -39,6 +39,8 @@ OUR_DEFAULTS = {
     "socket.listen.backlog.size": "1024",
     "socket.receive.buffer.bytes": "-1",
     "socket.send.buffer.bytes": "-1",
+    "ssl.keystore.type": "PEM",
+    "ssl.truststore.type": "PEM",
 }
 
 

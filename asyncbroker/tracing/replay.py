@@ -16,7 +16,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from asyncbroker.client.connection import FRAME_BYTES_MAX, Address, connect_plaintext
+from asyncbroker.client.connection import FRAME_BYTES_MAX, Address
+from asyncbroker.client.security import PLAINTEXT
 from asyncbroker.protocol.api import API_BY_KEY
 from asyncbroker.protocol.errors import ProtocolError
 from asyncbroker.protocol.framing import FrameReader
@@ -134,7 +135,7 @@ class Replay:
 
     def _peer(self, number: int) -> _Peer:
         if number not in self._peers:
-            connected = connect_plaintext(self._address, self._timeout_s)
+            connected = PLAINTEXT.connect(self._address, self._timeout_s)
             connected.settimeout(self._timeout_s)
             self._peers[number] = _Peer(connected, FrameReader(FRAME_BYTES_MAX))
         return self._peers[number]

@@ -1,0 +1,317 @@
+"""Real clients log in, with and without TLS, by every mechanism; and are kept out."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.errors import KafkaError as AiokafkaError
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
+from confluent_kafka.admin import ScramMechanism as ConfluentMechanism
+from kafka import KafkaConsumer, KafkaProducer
+
+from asyncbroker.tests.tls_files import TlsFiles, make_tls_files
+from compat_tests.test_java import TOOL_SECONDS_MAX, java
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
+ALL_PROTOCOLS = ("PLAINTEXT", "SSL", *PROTOCOLS)
+USER, PASSWORD = "alice", "pen,cil=1"
+
+pytestmark = pytest.mark.timeout(120)
+every_way = pytest.mark.parametrize(
+    ("protocol", "mechanism"),
+    [(protocol, mechanism) for protocol in PROTOCOLS for mechanism in MECHANISMS],
+)
+
+
+@dataclass(frozen=True)
+class Protected:
+    """A broker with a listener for each protocol, and alice as its user."""
+
+    servers: dict[str, str]
+    files: TlsFiles
+    directory: Path
+
+    def properties(self, protocol: str, mechanism: str, password: str = PASSWORD) -> str:
+        """A client's properties, in a file."""
+        module = {"PLAIN": "plain.PlainLoginModule"}.get(mechanism, "scram.ScramLoginModule")
+        path = self.directory / f"{protocol}-{mechanism}-{len(password)}.properties"
+        path.write_text(
+            f"security.protocol={protocol}\n"
+            f"sasl.mechanism={mechanism}\n"
+            f"sasl.jaas.config=org.apache.kafka.common.security.{module} required "
+            f'username="{USER}" password="{password}";\n'
+            f"ssl.truststore.type=PEM\nssl.truststore.location={self.files.authority}\n"
+        )
+        return str(path)
+
+    def confluent(self, protocol: str, mechanism: str, password: str = PASSWORD) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": self.servers[protocol],
+            "security.protocol": protocol,
+            "sasl.mechanism": mechanism,
+            "sasl.username": USER,
+            "sasl.password": password,
+            "ssl.ca.location": self.files.authority,
+        }
+
+    def python(self, protocol: str, mechanism: str, password: str = PASSWORD) -> dict[str, Any]:
+        """For aiokafka and kafka-python."""
+        context = ssl.create_default_context(cafile=self.files.authority)
+        return {
+            "bootstrap_servers": self.servers[protocol],
+            "security_protocol": protocol,
+            "sasl_mechanism": mechanism,
+            "sasl_plain_username": USER,
+            "sasl_plain_password": password,
+            "ssl_context": context if protocol.endswith("SSL") else None,
+        }
+
+
+def asyncbroker(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "asyncbroker", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.fixture(scope="module")
+def protected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Protected]:
+    directory = tmp_path_factory.mktemp("protected")
+    files, data = make_tls_files(directory), str(directory / "data")
+    servers = {protocol: f"localhost:{free_port()}" for protocol in ALL_PROTOCOLS}
+    listeners = ",".join(f"{protocol}://{address}" for protocol, address in servers.items())
+    config = directory / "server.properties"
+    config.write_text(
+        f"listeners={listeners}\n"
+        f"sasl.enabled.mechanisms={','.join(MECHANISMS)}\n"
+        f"ssl.keystore.type=PEM\nssl.keystore.location={files.server}\n"
+        "group.initial.rebalance.delay.ms=0\n"
+    )
+    added = asyncbroker("users", "add", USER, "--data", data, stdin=PASSWORD + "\n")
+    assert added.returncode == 0, added.stderr
+    log_file = (directory / "log").open("w")
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "asyncbroker", "serve"),
+            *("--config", str(config), "--data", data, "--log-level", "debug"),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=log_file,
+        text=True,
+    )
+    log_file.close()
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line.startswith("asyncbroker ready"), (directory / "log").read_text()
+    yield Protected(servers, files, directory)
+    process.terminate()
+    assert process.wait(20) == 0
+    process.stdout.close()
+    log = (directory / "log").read_text()
+    assert PASSWORD not in log
+    assert "Traceback" not in log
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+@every_way
+def test_aiokafka(protected: Protected, protocol: str, mechanism: str) -> None:
+    topic = f"aiokafka-{protocol}-{mechanism}"
+
+    async def run(settings: dict[str, Any]) -> bytes:
+        async with AIOKafkaProducer(**settings) as producer:
+            await producer.send_and_wait(topic, b"value")
+        async with AIOKafkaConsumer(
+            topic, group_id=topic, auto_offset_reset="earliest", **settings
+        ) as consumer:
+            value: bytes = (await consumer.getone()).value
+            return value
+
+    assert asyncio.run(run(protected.python(protocol, mechanism))) == b"value"
+
+
+async def test_aiokafka_with_a_wrong_password(protected: Protected) -> None:
+    producer = AIOKafkaProducer(**protected.python("SASL_SSL", "SCRAM-SHA-512", "wrong"))
+    with pytest.raises(AiokafkaError):
+        await producer.start()
+    await producer.stop()
+
+
+@every_way
+def test_confluent_kafka(protected: Protected, protocol: str, mechanism: str) -> None:
+    topic = f"confluent-{protocol}-{mechanism}"
+    settings = protected.confluent(protocol, mechanism)
+    producer = Producer(settings)
+    # More than goes in one piece, both ways.
+    values = [bytes([number]) * 100_000 for number in range(50)]
+    for value in values:
+        producer.produce(topic, value)
+    assert producer.flush(30) == 0
+    consumer = Consumer({**settings, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    got: list[bytes | None] = []
+    while len(got) < len(values):
+        message = consumer.poll(30)
+        assert message is not None
+        assert message.error() is None
+        got.append(message.value())
+    consumer.close()
+    assert got == values
+
+
+def test_confluent_kafka_with_a_wrong_password(protected: Protected) -> None:
+    admin = AdminClient(protected.confluent("SASL_PLAINTEXT", "SCRAM-SHA-256", "wrong"))
+    with pytest.raises(KafkaException):
+        admin.list_topics(timeout=3)
+
+
+@every_way
+def test_kafka_python(protected: Protected, protocol: str, mechanism: str) -> None:
+    topic = f"kafka-python-{protocol}-{mechanism}"
+    settings = protected.python(protocol, mechanism)
+    producer = KafkaProducer(**settings)
+    producer.send(topic, b"value").get(30)
+    producer.close()
+    consumer = KafkaConsumer(
+        topic, auto_offset_reset="earliest", consumer_timeout_ms=30_000, **settings
+    )
+    assert next(consumer).value == b"value"
+    consumer.close()
+
+
+@every_way
+def test_our_own_commands(protected: Protected, protocol: str, mechanism: str) -> None:
+    config = protected.properties(protocol, mechanism)
+    topic = f"ours-{protocol}-{mechanism}"
+    at = ("-b", protected.servers[protocol], "--command-config", config)
+    created = asyncbroker("topics", "create", topic, *at)
+    assert created.returncode == 0, created.stderr
+    assert asyncbroker("produce", topic, *at, stdin="one\ntwo\n").returncode == 0
+    consumed = asyncbroker("consume", topic, "-n", "2", "--from", "earliest", *at)
+    assert consumed.stdout.split() == ["one", "two"], consumed.stderr
+    wrong = protected.properties(protocol, mechanism, "wrong")
+    refused = asyncbroker(
+        "topics", "list", "-b", protected.servers[protocol], "--command-config", wrong
+    )
+    assert refused.returncode == 1
+    assert "login at broker" in refused.stderr
+    assert "'alice'" in refused.stderr
+    assert "wrong" not in refused.stderr
+
+
+def test_our_own_command_does_not_trust_a_stranger(protected: Protected) -> None:
+    path = protected.directory / "stranger.properties"
+    path.write_text(
+        f"security.protocol=SSL\nssl.truststore.location={protected.files.strangers_authority}\n"
+    )
+    at = ("-b", protected.servers["SSL"], "--command-config", str(path))
+    refused = asyncbroker("topics", "list", *at)
+    assert refused.returncode == 1
+    assert "certificate verify failed" in refused.stderr
+
+
+def test_users_are_managed_while_the_broker_runs(protected: Protected) -> None:
+    admin = ("-b", protected.servers["PLAINTEXT"])
+    added = asyncbroker("users", "add", "bob", *admin, stdin="secret\n")
+    assert added.returncode == 0, added.stderr
+    listed = asyncbroker("users", "list", *admin).stdout
+    assert listed.count("alice") == listed.count("bob") == 2
+    settings = protected.confluent("SASL_SSL", "SCRAM-SHA-512", "secret")
+    settings["sasl.username"] = "bob"
+    assert AdminClient(settings).list_topics(timeout=20).brokers
+    deleted = asyncbroker("users", "delete", "bob", *admin, "--yes")
+    assert deleted.returncode == 0, deleted.stderr
+    assert "bob" not in asyncbroker("users", "list", *admin).stdout
+    assert asyncbroker("users", "delete", "bob", *admin, "--yes").returncode == 1
+    with pytest.raises(KafkaException):
+        AdminClient(settings).list_topics(timeout=3)
+    busy = asyncbroker("users", "list", "--data", str(protected.directory / "data"))
+    assert "is in use by a broker" in busy.stderr
+
+
+def test_confluent_kafka_manages_users(protected: Protected) -> None:
+    admin = AdminClient(protected.confluent("SASL_SSL", "SCRAM-SHA-256"))
+    info = ScramCredentialInfo(ConfluentMechanism.SCRAM_SHA_256, 10_000)
+    # A salt as short as this is what librdkafka's own tests use.
+    upsertion = UserScramCredentialUpsertion("carol", info, b"password", b"salt")
+    for future in admin.alter_user_scram_credentials([upsertion]).values():
+        future.result(20)
+    described = describe_carol(admin)
+    assert described.scram_credential_infos[0].iterations == 10_000
+    settings = protected.confluent("SASL_PLAINTEXT", "SCRAM-SHA-256", "password")
+    settings["sasl.username"] = "carol"
+    assert AdminClient(settings).list_topics(timeout=20).brokers
+    deletion = UserScramCredentialDeletion("carol", ConfluentMechanism.SCRAM_SHA_256)
+    for future in admin.alter_user_scram_credentials([deletion]).values():
+        future.result(20)
+    with pytest.raises(KafkaException):
+        describe_carol(admin)
+
+
+def describe_carol(admin: AdminClient) -> Any:
+    futures = admin.describe_user_scram_credentials(["carol"])
+    assert isinstance(futures, dict)
+    return futures["carol"].result(20)
+
+
+@pytest.mark.skipif("'ASYNCBROKER_KAFKA_CLASSPATH' not in os.environ", reason="needs Kafka's jars")
+@pytest.mark.parametrize(
+    ("protocol", "mechanism"),
+    [
+        ("SASL_PLAINTEXT", "PLAIN"),
+        ("SASL_PLAINTEXT", "SCRAM-SHA-256"),
+        ("SASL_SSL", "SCRAM-SHA-512"),
+    ],
+)
+def test_java(protected: Protected, protocol: str, mechanism: str) -> None:
+    config = protected.properties(protocol, mechanism)
+    at = ("--bootstrap-server", protected.servers[protocol], "--command-config", config)
+    created = run_java("org.apache.kafka.tools.TopicCommand", *at, "--create", "--topic", mechanism)
+    assert created.returncode == 0, created.stdout + created.stderr
+    user = ("--alter", "--entity-type", "users", "--entity-name", f"java-{protocol}-{mechanism}")
+    altered = run_java(
+        "kafka.admin.ConfigCommand",
+        *(*at, *user, "--add-config", "SCRAM-SHA-256=[iterations=8192,password=secret]"),
+    )
+    assert altered.returncode == 0, altered.stdout + altered.stderr
+    listed = asyncbroker("users", "list", "-b", protected.servers["PLAINTEXT"])
+    assert f"java-{protocol}-{mechanism}" in listed.stdout
+
+
+@pytest.mark.skipif("'ASYNCBROKER_KAFKA_CLASSPATH' not in os.environ", reason="needs Kafka's jars")
+def test_java_with_a_wrong_password(protected: Protected) -> None:
+    config = protected.properties("SASL_PLAINTEXT", "SCRAM-SHA-256", "wrong")
+    at = ("--bootstrap-server", protected.servers["SASL_PLAINTEXT"], "--command-config", config)
+    refused = run_java("org.apache.kafka.tools.TopicCommand", *at, "--list")
+    assert refused.returncode != 0
+    assert "SaslAuthenticationException" in refused.stdout + refused.stderr
+
+
+def run_java(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = java("", *arguments)
+    command[command.index("org.apache.kafka.tools.")] = name
+    return subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS_MAX)
