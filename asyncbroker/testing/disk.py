@@ -22,6 +22,10 @@ SYNCS: Final = frozenset({"datasync", "sync_directory"})
 READS: Final = frozenset({"pread"})
 
 
+# What a response's throttle time has room for, an int32; a delay of more is a mistake.
+MILLISECONDS_MAX: Final = 2**31 - 1
+
+
 @dataclass(slots=True, eq=False)
 class DiskFault:
     """What ails the disk until it is removed; `fired` calls have met it."""
@@ -65,7 +69,7 @@ class Disk:
                 self,
                 f"slow disk, {milliseconds:g} ms",
                 operations,
-                delay_seconds=milliseconds / 1000,
+                delay_seconds=checked_ms(milliseconds) / 1000,
             )
         )
 
@@ -92,6 +96,13 @@ class Disk:
     def _add(self, fault: DiskFault) -> DiskFault:
         self._faults = (*self._faults, fault)
         return fault
+
+
+def checked_ms(milliseconds: float) -> float:
+    """What fits a response's throttle time, an int32, and a timer."""
+    if not 0.0 <= milliseconds <= MILLISECONDS_MAX:
+        raise ValueError(f"{milliseconds:g} ms: it is 0 to {MILLISECONDS_MAX}")
+    return float(milliseconds)
 
 
 def watched_files(files: Files, disk: Disk) -> Files:

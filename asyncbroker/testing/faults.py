@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Final
 
 from asyncbroker.protocol.errors import ErrorCode
-from asyncbroker.testing.disk import Disk
+from asyncbroker.testing.disk import Disk, checked_ms
 from asyncbroker.testing.requests import NO_PARTITION, Request
 
 Predicate = Callable[[Request], bool]
@@ -103,17 +103,20 @@ class FaultPoint:
         self._apis = apis
 
     def error(self, code: ErrorCode | int) -> Fault:
-        """They are not handled, and answered with this error."""
+        """They are not handled, and answered with this error. Raises ValueError for NONE, which
+        would say that what was not done was."""
+        if code == ErrorCode.NONE:
+            raise ValueError("NONE is no error")
         return self._make(FaultKind.ERROR, error_code=ErrorCode(code))
 
     def delay(self, milliseconds: float) -> Fault:
         """They are handled that much later. Those behind them on the connection wait, as ever."""
-        return self._make(FaultKind.DELAY, milliseconds=float(milliseconds))
+        return self._make(FaultKind.DELAY, milliseconds=checked_ms(milliseconds))
 
     def throttle(self, milliseconds: float) -> Fault:
         """Their response says that the client is throttled for so long, as with a quota of
         Kafka's, and the next request on that connection is not looked at before (KIP-219)."""
-        return self._make(FaultKind.THROTTLE, milliseconds=float(milliseconds))
+        return self._make(FaultKind.THROTTLE, milliseconds=checked_ms(milliseconds))
 
     def corrupt(self, *, byte: int = -1) -> Fault:
         """Of each record batch that they carry, this byte is another one (from the end, if it is
@@ -172,16 +175,15 @@ class Faults:
         the node that they come to. `nth`: from the n-th of them on (then `times` is 1 unless it is
         said); `times`: so often, and never again; `probability`: of those, this part, by a
         generator that `seed` starts. `when` is called with the `Request` in the broker's thread.
-        Raises ValueError for an API that Kafka does not have.
+        Raises ValueError for an API that Kafka does not have, and for what could never fire.
 
             faults.on(api="Produce", topic="t", partition=0, nth=3).drop_connection(before=False)
             faults.on(when=lambda request: request.api != "Fetch", probability=0.1).delay(50)
         """
-        if nth < 1 or not 0.0 <= probability <= 1.0:
-            raise ValueError(f"nth={nth} counts from 1, probability={probability} is 0 to 1")
+        _check_numbers(nth, times, probability)
+        _check_texts(topic, group, client_id)
         apis = None if api is None else frozenset([api] if isinstance(api, str) else api)
-        _check_names(apis or frozenset())
-
+        _check_names(apis)
         versions = (version,) if isinstance(version, int) else version
 
         def fits(request: Request) -> bool:
@@ -262,10 +264,27 @@ def _has_partition(request: Request, topic: str | None, index: int) -> bool:
     )
 
 
-def _check_names(apis: frozenset[str]) -> None:
+def _check_numbers(nth: int, times: int | None, probability: float) -> None:
+    if nth < 1 or not 0.0 <= probability <= 1.0:
+        raise ValueError(f"nth={nth} counts from 1, probability={probability} is 0 to 1")
+    if times is not None and times < 1:
+        raise ValueError(f"times={times} never fires; remove() takes a fault away")
+
+
+def _check_texts(*texts: str | None) -> None:
+    for text in texts:
+        if text is not None and not isinstance(text, str):
+            raise TypeError(f"{text!r}: topics, groups and clients are meant by name, a str")
+
+
+def _check_names(apis: frozenset[str] | None) -> None:
     from asyncbroker.protocol.api import API_BY_NAME
     from asyncbroker.settings import nearest
 
+    if apis is None:
+        return
+    if not apis:
+        raise ValueError("api names no API; without it, all are meant")
     for name in sorted(apis):
         if name not in API_BY_NAME:
             raise ValueError(f"Kafka has no API {name}{nearest(name, API_BY_NAME)}")

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.topic_config import check_overrides
 
 if TYPE_CHECKING:
@@ -142,6 +143,8 @@ async def create_topic(
     """Raises KafkaError when it cannot be; a topic that is there is one that cannot be."""
     overrides = check_overrides(settings, broker.config)
     count = broker.config.num_partitions if partitions is None else partitions
+    if count < 1:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{count} partitions are not possible")
     await broker.topics.create(name, count, overrides)
 
 

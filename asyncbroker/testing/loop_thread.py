@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
@@ -33,7 +34,7 @@ SECONDS_PARAMETERS: Final = ("timeout", "down_seconds")
 
 class NotRunning(RuntimeError):
     """The broker has not been started, or has been stopped; or the caller is in its own thread,
-    where nobody can wait for it."""
+    where nobody can wait for it, or in a process that was forked, which has no such thread."""
 
 
 class LoopThread:
@@ -42,14 +43,16 @@ class LoopThread:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._process_id = os.getpid()
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a loop."""
-        return self._thread is not None
+        """Whether there is a loop, in this process: a fork takes no thread along."""
+        return self._thread is not None and self._process_id == os.getpid()
 
     def start(self) -> None:
         """Begins."""
+        self._process_id = os.getpid()
         loop = self._loop = new_event_loop()
         # A daemon: a test run that is broken off must not wait for it.
         self._thread = threading.Thread(target=_run, args=(loop,), name="asyncbroker", daemon=True)
@@ -97,6 +100,9 @@ class LoopThread:
         if self._loop is None:
             work.close()
             raise NotRunning("the broker does not run")
+        if not self.is_running:
+            work.close()
+            raise NotRunning("the broker runs in the process that this one was forked from")
         return self._loop
 
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from asyncbroker.config import BrokerConfig
 
+PORT_MAX: Final = 65535
+
 SettingValue = str | int | float | bool | list[str] | tuple[str, ...]
 
 TEST_PROFILE: Final[Mapping[str, str]] = {
@@ -40,10 +42,12 @@ def make_config(
     nodes: int = 1,
 ) -> BrokerConfig:
     """The configuration of a broker that listens on one address. Raises ConfigError, which names
-    each mistake."""
+    each mistake, or ValueError for a port that is none (the system would take it modulo 65536)."""
     from asyncbroker.config import BrokerConfig
     from asyncbroker.listeners import Listener
 
+    if not 0 <= port <= PORT_MAX - (nodes - 1 if port else 0):
+        raise ValueError(f"port={port}: ports are 0 (any free one) to {PORT_MAX}, for each node")
     given = {**(settings or {}), **by_kafkas_names(keywords)}
     texts = {name: text_of(value) for name, value in given.items()}
     # Otherwise one node would coordinate all groups.

@@ -19,6 +19,7 @@ from asyncbroker.client.cluster import Cluster
 from asyncbroker.client.connection import Address, Connection
 from asyncbroker.client.producer import Producer
 from asyncbroker.config import ConfigError
+from asyncbroker.protocol.errors import KafkaError
 from asyncbroker.server import CannotListen
 from asyncbroker.testing import Broker, BrokerThread, WaitTimedOut
 from asyncbroker.testing.embedding import Topic
@@ -232,3 +233,44 @@ async def test_a_coroutine_waits_for_a_broker_in_a_thread_without_stopping_its_l
         assert not waiting.done()
         broker.topic("t").append("now")
         assert [record.value for record in await waiting] == [b"now"]
+
+
+def test_a_forked_process_is_told_at_once_that_the_broker_is_not_in_it() -> None:
+    with BrokerThread() as broker:
+        read, write = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+        if child == 0:
+            told = b"nothing"
+            try:
+                broker.topic("t").append("x")
+            except NotRunning as error:
+                told = str(error).encode()
+            broker.stop()
+            os.write(write, told)
+            os._exit(0)
+        os.close(write)
+        os.waitpid(child, 0)
+        assert b"forked from" in os.read(read, 1000)
+        os.close(read)
+        assert broker.topic("t").append("x").offset == 0
+
+
+@pytest.mark.parametrize(("port", "nodes"), [(-1, 1), (65536, 1), (65534, 3)])
+def test_a_port_that_is_none_is_refused(port: int, nodes: int) -> None:
+    with pytest.raises(ValueError, match="ports are 0"):
+        Broker(port=port, nodes=nodes)
+
+
+def test_a_topic_without_partitions_is_refused() -> None:
+    with (
+        BrokerThread() as broker,
+        pytest.raises(KafkaError, match="INVALID_PARTITIONS: 0 partitions"),
+    ):
+        broker.topic("t").create(partitions=0)
+
+
+def test_a_version_that_is_a_number_is_refused() -> None:
+    with pytest.raises(TypeError, match=r'a text, "2\.8"'):
+        Broker(kafka_version=2.8)  # type: ignore[arg-type]

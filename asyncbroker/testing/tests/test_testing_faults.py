@@ -283,3 +283,40 @@ def test_a_predicate_sees_the_request_and_its_message(broker: BrokerThread) -> N
     assert joins
     assert joins[0].groups == ("g",)
     assert joins[0].client_id == "watched"
+
+
+# ---- what could never fire, or would not be what it says
+
+
+@pytest.mark.parametrize("milliseconds", [-1, float("nan"), float("inf"), 2**31])
+def test_times_that_no_request_can_take_are_refused(milliseconds: float) -> None:
+    faults = Faults()
+    with pytest.raises(ValueError, match="it is 0 to 2147483647"):
+        faults.on().delay(milliseconds)
+    with pytest.raises(ValueError, match="it is 0 to 2147483647"):
+        faults.on().throttle(milliseconds)
+    with pytest.raises(ValueError, match="it is 0 to 2147483647"):
+        faults.disk.slow(milliseconds, reads=False)
+    assert len(faults) == 0
+
+
+@pytest.mark.parametrize("times", [0, -1])
+def test_a_fault_that_never_fires_is_refused(times: int) -> None:
+    with pytest.raises(ValueError, match="never fires"):
+        Faults().on(times=times)
+
+
+def test_a_fault_for_no_api_is_refused() -> None:
+    with pytest.raises(ValueError, match="names no API"):
+        Faults().on(api=[])
+
+
+def test_an_error_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="NONE is no error"):
+        Faults().on(api="Produce").error(ErrorCode.NONE)
+
+
+def test_a_topic_that_is_not_a_name_is_refused(broker: BrokerThread) -> None:
+    for wrong in (broker.topic("t"), b"t"):
+        with pytest.raises(TypeError, match="by name"):
+            broker.faults.on(topic=wrong)  # type: ignore[arg-type]
