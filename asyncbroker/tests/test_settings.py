@@ -106,6 +106,7 @@ def test_our_own_settings_end_in_their_unit_or_count_things() -> None:
         "asyncbroker.max.partitions",
         "asyncbroker.max.open.files",
         "asyncbroker.max.waiting.fetches",
+        "asyncbroker.metrics.topics.max",
         "asyncbroker.worker.threads",
         "asyncbroker.reader.threads",
         "asyncbroker.replication.factor.cap",
