@@ -94,7 +94,8 @@ def test_least_values_are_those_of_kafka(table: str, of: object) -> None:
 def test_no_other_names_than_kafkas_and_our_own_are_known() -> None:
     kafkas = {row[0] for row in kafka_rows("broker")}
     ours = {*broker_settings(), *unused_settings()}
-    assert {name for name in ours - kafkas if not name.startswith("asyncbroker.")} == set()
+    own = ("asyncbroker.", "log.journal.")
+    assert {name for name in ours - kafkas if not name.startswith(own)} == set()
     assert set(topic_settings()) == {row[0] for row in kafka_rows("topic")}
     assert not set(broker_settings()) & set(unused_settings())
 
