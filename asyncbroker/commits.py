@@ -175,8 +175,9 @@ class Commits:
                 small[stretch] = waiting
         if journal is not None and small:
             self._is_journaling = True
-            append = metrics.fsync_seconds.timed(journal.append)
-            written = self._storage.workers.run(append, list(small))
+            written = self._storage.workers.run(
+                _journal, journal, list(small), metrics.fsync_seconds
+            )
             written.add_done_callback(functools.partial(self._journaled, small))
         self._go_on()
 
@@ -303,6 +304,11 @@ class Commits:
         self._flushes_running -= 1
         if not self._flushes_running:
             self._go_on()
+
+
+def _journal(journal: Journal, stretches: list[Stretch], fsync_seconds: Histogram) -> list[Stretch]:
+    """In a thread: a round of the journal; the stretches that are durable by it."""
+    return fsync_seconds.timed(journal.append)(stretches)
 
 
 def _flush(stripe: list[_Waiting], fsync_seconds: Histogram) -> list[OSError | None]:

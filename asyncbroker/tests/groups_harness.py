@@ -25,6 +25,8 @@ from asyncbroker.tests.data_path_harness import UnderTest, settle
 from asyncbroker.workers import InlineWorkers
 
 OFFSETS = "__consumer_offsets"
+# What makes commits durable in a worker: a round of the journal, or fsyncs.
+COMMITS = frozenset({"_journal", "_flush"})
 OLD_JOIN = 3  # a version that joins at once
 
 
@@ -33,7 +35,7 @@ class HeldWorkers(InlineWorkers):
     may be that of the function or of one that is handed to it."""
 
     def __init__(self) -> None:
-        self.held: set[str] = set()
+        self.held: frozenset[str] | set[str] = frozenset()
         self._jobs: list[Callable[[], None]] = []
 
     def run(self, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
@@ -45,7 +47,7 @@ class HeldWorkers(InlineWorkers):
         return future
 
     def release(self) -> None:
-        self.held.clear()
+        self.held = frozenset()
         jobs, self._jobs = self._jobs, []
         for job in jobs:
             job()

@@ -23,6 +23,7 @@ from asyncbroker.protocol.messages.offset_fetch import (
 )
 from asyncbroker.tests.data_path_harness import settle, under_test
 from asyncbroker.tests.groups_harness import (
+    COMMITS,
     OFFSETS,
     OLD_JOIN,
     HeldWorkers,
@@ -122,7 +123,7 @@ async def test_a_commit_is_answered_when_it_is_durable_and_heartbeats_do_not_wai
     async with under_test(workers=workers) as t:
         await t.topic()
         joined = await join_alone(t)
-        workers.held = {"_flush"}
+        workers.held = COMMITS
         first = t.begin(commit_request(1, group="other"), 8)
         await settle()
         second = t.begin(commit_request(2, group="other"), 8)
@@ -145,7 +146,7 @@ async def test_a_member_whose_answer_waits_for_the_disk_keeps_its_session() -> N
     async with under_test(workers=workers) as t:
         await t.topic()
         joined = await join_alone(t)  # a session of ten seconds
-        workers.held = {"_flush"}
+        workers.held = COMMITS
         request = commit_request(1)
         request.member_id = joined.member_id
         request.generation_id_or_member_epoch = joined.generation_id
@@ -293,7 +294,7 @@ async def test_a_commit_that_fails_while_the_broker_stops_is_answered() -> None:
     async with under_test(files=MemoryFiles(on_call), workers=workers) as t:
         await t.topic()
         await commit(t, 1)
-        workers.held = {"_flush"}
+        workers.held = COMMITS
         committing = t.begin(commit_request(2), 8)
         await settle()
         stopping = asyncio.ensure_future(t.broker.groups.stop())

@@ -15,6 +15,7 @@ from asyncbroker.protocol.messages.list_groups import ListGroupsRequest
 from asyncbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from asyncbroker.tests.data_path_harness import settle, under_test
 from asyncbroker.tests.groups_harness import (
+    COMMITS,
     OLD_JOIN,
     Connection,
     HeldWorkers,
@@ -77,7 +78,7 @@ async def test_a_commit_under_way_is_finished_when_the_broker_stops() -> None:
     async with under_test(files=files, metadata=metadata, workers=workers) as t:
         await t.topic()
         await commit(t, 1)
-        workers.held = {"_flush"}
+        workers.held = COMMITS
         committing = t.begin(commit_request(2), 8)
         await settle()
         stopping = asyncio.ensure_future(t.broker.groups.stop())
