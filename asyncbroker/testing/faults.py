@@ -45,7 +45,8 @@ FETCH: Final = "Fetch"
 
 @dataclass(slots=True, eq=False)
 class Fault:
-    """One rule. `matched` requests fitted it, and `fired` of them had the fault."""
+    """One rule, for the requests that `where` tells of. `matched` requests fitted it, and `fired`
+    of them had the fault."""
 
     owner: Faults
     kind: FaultKind
@@ -57,6 +58,7 @@ class Fault:
     error_code: ErrorCode = ErrorCode.NONE
     milliseconds: float = 0.0
     byte: int = -1
+    where: str = ""
     matched: int = 0
     fired: int = 0
 
@@ -185,6 +187,16 @@ class Faults:
         apis = None if api is None else frozenset([api] if isinstance(api, str) else api)
         _check_names(apis)
         versions = (version,) if isinstance(version, int) else version
+        where = _described(
+            api=api,
+            topic=topic,
+            partition=partition,
+            group=group,
+            client_id=client_id,
+            version=version,
+            node=node,
+            when=when,
+        )
 
         def fits(request: Request) -> bool:
             return (
@@ -218,6 +230,7 @@ class Faults:
                     error_code=error_code,
                     milliseconds=milliseconds,
                     byte=byte,
+                    where=where,
                 )
             )
 
@@ -232,6 +245,11 @@ class Faults:
         so."""
         self._rules = ()
         self.disk.clear()
+
+    @property
+    def never_fired(self) -> list[Fault]:
+        """The rules that no request has had its fault from, which may be a mistake in a name."""
+        return [rule for rule in self._rules if not rule.fired]
 
     @property
     def has_rules(self) -> bool:
@@ -254,6 +272,12 @@ class Faults:
     def _add(self, fault: Fault) -> Fault:
         self._rules = (*self._rules, fault)
         return fault
+
+
+def _described(**wanted: object) -> str:
+    """What a rule is for, as it was said."""
+    said = (f"{name}={value!r}" for name, value in wanted.items() if value is not None)
+    return ", ".join(said) or "every request"
 
 
 def _has_partition(request: Request, topic: str | None, index: int) -> bool:

@@ -1,4 +1,5 @@
-"""What a failed test is told about its broker: the last requests, and the groups in them."""
+"""What a failed test is told about its broker: the last requests, the faults that it has set for
+nothing, and the groups in the requests."""
 
 from __future__ import annotations
 
@@ -17,6 +18,8 @@ SECTION: Final = "requests of the Kafka broker"
 def describe_broker(broker: BrokerThread, since: float) -> str:
     """The requests since the start of the test, and the groups that they were about."""
     text = broker.requests.describe(since=since) or "(there were none)"
+    for fault in broker.faults.never_fired:
+        text += f"\nnever fired: {fault} on {fault.where}; {fault.matched} requests fitted"
     concerned = {
         group for request in broker.requests if request.at >= since for group in request.groups
     }

@@ -79,6 +79,8 @@ class Scenarios:
     def rebalance_storm(self, group: str, *, times: int = 3) -> Fault:
         """No sooner is the group stable than it rebalances again, for so many generations: each
         member is told so by its first heartbeat in each of them."""
+        if times < 1:
+            raise ValueError(f"times={times}: a storm is of one generation or more")
         told: set[tuple[int, str]] = set()
         generations: set[int] = set()
 

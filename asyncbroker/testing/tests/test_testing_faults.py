@@ -22,6 +22,7 @@ from asyncbroker.protocol.messages.fetch import (
 from asyncbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from asyncbroker.testing import Broker, BrokerThread, ErrorCode, Request
 from asyncbroker.testing.faults import FaultPoint, Faults
+from asyncbroker.testing.report import describe_broker
 from asyncbroker.testing.tests.testing_harness import make_request
 
 
@@ -320,3 +321,13 @@ def test_a_topic_that_is_not_a_name_is_refused(broker: BrokerThread) -> None:
     for wrong in (broker.topic("t"), b"t"):
         with pytest.raises(TypeError, match="by name"):
             broker.faults.on(topic=wrong)  # type: ignore[arg-type]
+
+
+def test_a_report_names_the_faults_that_no_request_had() -> None:
+    with BrokerThread() as broker:
+        broker.faults.on(api="Produce", topic="ordesr").error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        broker.faults.on(api="Metadata").delay(0)
+        broker.topic("orders").create()
+        report = describe_broker(broker, since=0.0)
+    told = "never fired: error NOT_LEADER_OR_FOLLOWER on api='Produce', topic='ordesr'; 0 requests"
+    assert told in report

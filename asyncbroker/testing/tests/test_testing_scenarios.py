@@ -261,6 +261,12 @@ def test_a_coordinator_moves_under_a_consumer(nodes: int) -> None:
         consumer.close()
 
 
+async def test_a_storm_of_no_generation_is_a_mistake() -> None:
+    async with Broker() as broker:
+        with pytest.raises(ValueError, match="one generation or more"):
+            broker.scenarios.rebalance_storm("g", times=0)
+
+
 async def test_a_storm_of_rebalances_has_as_many_generations_as_asked() -> None:
     async with Broker() as broker:
         await broker.topic("t").create(2)
