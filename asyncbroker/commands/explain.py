@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, Final
@@ -11,7 +12,6 @@ import click
 from asyncbroker.protocol.api import API_BY_NAME
 from asyncbroker.protocol.errors import ProtocolError
 from asyncbroker.tracing.captured import CAPTURE_MAGICS, bytes_of, frames_of
-from asyncbroker.tracing.choice import Choice
 from asyncbroker.tracing.describe import summarise
 from asyncbroker.tracing.exchange import Exchange
 from asyncbroker.tracing.frames import (
@@ -36,30 +36,28 @@ FILE_BYTES_MAX: Final = 64 * 1024 * 1024
     metavar="API:VERSION",
     help="The bytes are responses to this, for example Fetch:12. [default: requests]",
 )
-@click.option("--brief", is_flag=True, help="Of a recording, a line for each request.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Of a packet capture, the broker's.")
+@click.option("--brief", is_flag=True, help="Of what has answers, a line for each request.")
 @click.option("--json", "as_json", is_flag=True, help="A JSON object a line.")
-def explain(file: BinaryIO, response_to: str | None, brief: bool, as_json: bool) -> None:
-    """Decode the bytes in FILE: a recording, a stream of frames, or a hex dump of one.
+def explain(
+    file: BinaryIO, response_to: str | None, port: int | None, brief: bool, as_json: bool
+) -> None:
+    """Decode the bytes in FILE: a recording, a packet capture (pcap or pcapng), a stream of frames,
+    or a hex dump of one.
 
     "-" is standard input.
     """
     head = None if response_to is None else _parse_head(response_to)
     beginning = file.read(len(MAGIC))
     if beginning[:4] in CAPTURE_MAGICS:
-        raise click.ClickException(
-            "this is a packet capture: save the bytes of one TCP stream from it (in Wireshark: "
-            "Follow, TCP Stream, one direction, as Raw), and explain those"
-        )
+        _show_capture(_again(file, beginning), port, is_json=as_json, is_full=not brief)
+        return
     if beginning == MAGIC:
-        choice = Choice(is_json=as_json, is_full=not brief)
         try:
-            file.seek(0)
-            reader = RecordingReader(file)
+            reader = RecordingReader(_again(file, beginning))
         except (OSError, NotARecording) as error:
             raise click.ClickException(f"{file.name}: {error}") from error
-        for exchange in exchanges(reader, is_full=choice.is_full):
-            line = json_line(exchange) if as_json else plain_line(exchange, is_full=not brief)
-            click.echo(line)
+        _show_exchanges(reader, is_json=as_json, is_full=not brief)
         if reader.torn_bytes:
             click.echo(f"{reader.torn_bytes} bytes at the end are torn", err=True)
         return
@@ -71,6 +69,42 @@ def explain(file: BinaryIO, response_to: str | None, brief: bool, as_json: bool)
         click.echo(f"{left_over} bytes of an unfinished frame are left over", err=True)
     if not frames:
         raise click.ClickException("there are no bytes")
+
+
+def _again(file: BinaryIO, beginning: bytes) -> BinaryIO:
+    """The file from its start; a pipe is read into memory, up to a limit."""
+    if not file.seekable():
+        return io.BytesIO(beginning + file.read(FILE_BYTES_MAX - len(beginning)))
+    file.seek(0)
+    return file
+
+
+def _show_capture(file: BinaryIO, port: int | None, *, is_json: bool, is_full: bool) -> None:
+    try:
+        from asyncbroker.tracing.capture import NotACapture, entries_of
+    except ImportError as error:
+        raise click.ClickException(
+            f"packet captures need {error.name}: pip install 'asyncbroker[pcap]'"
+        ) from error
+    gaps = 0
+
+    def entries() -> Iterator[Entry]:
+        nonlocal gaps
+        for entry in entries_of(file, port):
+            gaps += entry.kind is Kind.GAP
+            yield entry
+
+    try:
+        _show_exchanges(entries(), is_json=is_json, is_full=is_full)
+    except (OSError, NotACapture) as error:
+        raise click.ClickException(str(error)) from error
+    if gaps:
+        click.echo(f"{gaps} directions of connections end early: bytes are missing", err=True)
+
+
+def _show_exchanges(entries: Iterable[Entry], *, is_json: bool, is_full: bool) -> None:
+    for exchange in exchanges(entries, is_full=is_full):
+        click.echo(json_line(exchange) if is_json else plain_line(exchange, is_full=is_full))
 
 
 def exchanges(entries: Iterable[Entry], *, is_full: bool) -> Iterator[Exchange]:

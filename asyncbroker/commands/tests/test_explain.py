@@ -70,11 +70,6 @@ def test_an_unfinished_frame_and_nonsense_are_said() -> None:
     assert explain(b"").exit_code == 1
 
 
-def test_a_packet_capture_is_named() -> None:
-    result = explain(b"\xd4\xc3\xb2\xa1" + bytes(20))
-    assert (result.exit_code, "packet capture" in result.output) == (1, True)
-
-
 def test_a_recording_is_shown_as_it_would_have_been_traced(tmp_path: Path) -> None:
     writer = RecordingWriter(tmp_path / "r")
     writer.request(1, "peer:1", FRAME[4:])
