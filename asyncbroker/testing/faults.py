@@ -42,6 +42,9 @@ TIMES: Final = (FaultKind.DELAY, FaultKind.THROTTLE)
 PRODUCE: Final = "Produce"
 FETCH: Final = "Fetch"
 
+# What a rule may be for, in the order of `Faults.on`.
+SELECTORS: Final = ("api", "topic", "partition", "group", "client_id", "version", "node", "when")
+
 
 @dataclass(slots=True, eq=False)
 class Fault:
@@ -186,29 +189,9 @@ class Faults:
         _check_texts(topic, group, client_id)
         apis = None if api is None else frozenset([api] if isinstance(api, str) else api)
         _check_names(apis)
-        versions = (version,) if isinstance(version, int) else version
-        where = _described(
-            api=api,
-            topic=topic,
-            partition=partition,
-            group=group,
-            client_id=client_id,
-            version=version,
-            node=node,
-            when=when,
-        )
-
-        def fits(request: Request) -> bool:
-            return (
-                (apis is None or request.api in apis)
-                and (topic is None or topic in request.topics)
-                and (partition is None or _has_partition(request, topic, partition))
-                and (group is None or group in request.groups)
-                and (client_id is None or request.client_id == client_id)
-                and (versions is None or request.version in versions)
-                and (node is None or request.node == node)
-                and (when is None or when(request))
-            )
+        fits = _predicate(apis, topic, partition, group, client_id, version, node, when)
+        said = [api, topic, partition, group, client_id, version, node, when]
+        where = _described(dict(zip(SELECTORS, said, strict=True)))
 
         def make(
             kind: FaultKind,
@@ -274,7 +257,35 @@ class Faults:
         return fault
 
 
-def _described(**wanted: object) -> str:
+def _predicate(
+    apis: frozenset[str] | None,
+    topic: str | None,
+    partition: int | None,
+    group: str | None,
+    client_id: str | None,
+    version: int | Container[int] | None,
+    node: int | None,
+    when: Predicate | None,
+) -> Predicate:
+    """Whether a request fits everything that is given."""
+    versions = (version,) if isinstance(version, int) else version
+
+    def fits(request: Request) -> bool:
+        return (
+            (apis is None or request.api in apis)
+            and (topic is None or topic in request.topics)
+            and (partition is None or _has_partition(request, topic, partition))
+            and (group is None or group in request.groups)
+            and (client_id is None or request.client_id == client_id)
+            and (versions is None or request.version in versions)
+            and (node is None or request.node == node)
+            and (when is None or when(request))
+        )
+
+    return fits
+
+
+def _described(wanted: dict[str, object]) -> str:
     """What a rule is for, as it was said."""
     said = (f"{name}={value!r}" for name, value in wanted.items() if value is not None)
     return ", ".join(said) or "every request"
