@@ -23,7 +23,7 @@ from asyncbroker.protocol.tests.codec_oracles import (
 )
 from asyncbroker.protocol.tests.message_strategies import check
 
-PRODUCE, METADATA, SASL_HANDSHAKE, API_VERSIONS = 0, 3, 17, 18
+PRODUCE, METADATA, API_VERSIONS = 0, 3, 18
 
 HEADERS = st.builds(
     RequestHeader,
