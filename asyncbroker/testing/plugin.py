@@ -113,17 +113,18 @@ def kafka_topic(request: pytest.FixtureRequest, kafka_prefix: str) -> str:
     return topic
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A marker that could have no effect is a mistake. One of a module or a class is not: it goes
-    for those tests in it that have a broker of their own."""
-    for item in items:
-        names = getattr(item, "fixturenames", ())
-        is_marked = any(marker.name == MARKER for marker in item.own_markers)
-        if is_marked and FIXTURES[1] in names and FIXTURES[0] not in names:
-            raise pytest.UsageError(
-                f"{item.nodeid}: @pytest.mark.{MARKER} is about {FIXTURES[0]}, a broker of the "
-                f"test's own; {FIXTURES[1]} is shared and has the settings of {SETTINGS_INI}"
-            )
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A marker that could have no effect is a mistake of its test. One of a module or a class is
+    not: it goes for those tests in it that have a broker of their own."""
+    names = getattr(item, "fixturenames", ())
+    is_marked = any(marker.name == MARKER for marker in item.own_markers)
+    if is_marked and FIXTURES[1] in names and FIXTURES[0] not in names:
+        pytest.fail(
+            f"@pytest.mark.{MARKER} is about {FIXTURES[0]}, a broker of the test's own; "
+            f"{FIXTURES[1]} is shared and has the settings of {SETTINGS_INI}",
+            pytrace=False,
+        )
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -181,8 +182,8 @@ def _settings_of_marker(marker: pytest.Mark, keywords: dict[str, Any]) -> dict[s
     settings: dict[str, Any] = {}
     for argument in marker.args:
         if not isinstance(argument, dict):
-            raise pytest.UsageError(
-                f"@pytest.mark.kafka takes a dict of settings, not {argument!r}"
+            pytest.fail(
+                f"@pytest.mark.{MARKER} takes a dict of settings, not {argument!r}", pytrace=False
             )
         settings.update(argument)
     return {**settings, **by_kafkas_names(keywords)}
