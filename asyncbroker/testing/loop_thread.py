@@ -8,6 +8,9 @@ methods that any thread may call.
 So each method is written once, as that of the object on the loop; its bridge has the same
 parameters, types and documentation. The object with the bridges has the other one as `_inner` and
 its thread as `_thread`.
+
+What goes wrong is the method's: its error comes with its own traceback, without the frames of
+`concurrent.futures`, and pytest is told to leave out those of the bridges (`__tracebackhide__`).
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import inspect
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import TimeoutError as CallTimedOut
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from asyncbroker.runner import new_event_loop
@@ -70,28 +74,43 @@ class LoopThread:
 
     def call(self, function: Callable[[], Result]) -> Result:
         """Runs something that does not wait in the thread."""
+        __tracebackhide__ = True
         if self._thread is threading.current_thread():
             return function()
 
         async def call() -> Result:
+            __tracebackhide__ = True
             return function()
 
         return self.wait(call())
 
     def wait(self, work: Coroutine[Any, Any, Result], more_seconds: float = 0.0) -> Result:
         """Runs a coroutine in the thread to its end."""
+        __tracebackhide__ = True
         if self._thread is threading.current_thread():
             work.close()
             raise NotRunning("the broker cannot wait for itself")
         future = asyncio.run_coroutine_threadsafe(work, self._running(work))
+        seconds_max = CALL_SECONDS_MAX + more_seconds
         try:
-            return future.result(CALL_SECONDS_MAX + more_seconds)
+            error = future.exception(seconds_max)
+        except CallTimedOut:
+            future.cancel()
+            raise CallTimedOut(f"the broker was not done after {seconds_max:g} s") from None
         except BaseException:
             future.cancel()
             raise
+        if error is None:
+            return future.result()
+        try:
+            raise error
+        finally:
+            # Its traceback has this frame.
+            del error, future
 
     async def wait_elsewhere(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Runs a coroutine in the thread, awaited on the caller's own loop."""
+        __tracebackhide__ = True
         return await asyncio.wrap_future(
             asyncio.run_coroutine_threadsafe(work, self._running(work))
         )
@@ -113,8 +132,9 @@ def called(
 
     @functools.wraps(method)
     def bridge(self: Any, /, *args: Parameters.args, **keywords: Parameters.kwargs) -> Result:
+        __tracebackhide__ = True
         thread: LoopThread = self._thread
-        return thread.call(lambda: method(self._inner, *args, **keywords))
+        return thread.call(functools.partial(method, self._inner, *args, **keywords))
 
     return bridge
 
@@ -127,11 +147,13 @@ def waited(
 
     @functools.wraps(method)
     def bridge(self: Any, /, *args: Parameters.args, **keywords: Parameters.kwargs) -> Result:
+        __tracebackhide__ = True
+        thread: LoopThread = self._thread
+        work = method(self._inner, *args, **keywords)
         given = signature.bind(self, *args, **keywords)
         given.apply_defaults()
         more = sum(float(given.arguments.get(name) or 0) for name in SECONDS_PARAMETERS)
-        thread: LoopThread = self._thread
-        return thread.wait(method(self._inner, *args, **keywords), more)
+        return thread.wait(work, more)
 
     return bridge
 
@@ -145,6 +167,7 @@ def awaited(
     def bridge(
         self: Any, /, *args: Parameters.args, **keywords: Parameters.kwargs
     ) -> Coroutine[Any, Any, Result]:
+        __tracebackhide__ = True
         thread: LoopThread = self._thread
         return thread.wait_elsewhere(method(self._inner, *args, **keywords))
 

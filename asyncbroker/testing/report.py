@@ -26,5 +26,5 @@ def describe_broker(broker: BrokerThread, since: float) -> str:
     try:
         groups = [group for group in broker.groups if group.group_id in concerned]
     except (NotRunning, KafkaError, CallTimedOut) as error:
-        return f"{text}\nthe groups cannot be looked at: {error or type(error).__name__}"
+        return f"{text}\nthe groups cannot be looked at: {error}"
     return "\n".join([text, *(group.describe() for group in groups)])

@@ -226,6 +226,21 @@ def test_waiting_says_what_there_was_instead() -> None:
             broker.topic("u").records()
 
 
+def test_an_error_is_shown_where_it_was_raised_and_not_how_it_got_here() -> None:
+    with BrokerThread() as broker:
+        broker.topic("t").create()
+        for call in (
+            lambda: broker.topic("t").records(9),
+            lambda: broker.topic("t").append("x", partition=9),
+        ):
+            with pytest.raises(LookupError) as caught:
+                call()
+            files = [Path(entry.path).name for entry in caught.traceback]
+            assert "_base.py" not in files
+            shown = [Path(entry.path).name for entry in caught.traceback.filter(caught)]
+            assert shown[:3] == [Path(__file__).name, Path(__file__).name, "embedding.py"]
+
+
 async def test_a_coroutine_waits_for_a_broker_in_a_thread_without_stopping_its_loop() -> None:
     with BrokerThread() as broker:
         waiting = asyncio.create_task(broker.wait_for_async(records=1, topic="t"))
