@@ -11,6 +11,7 @@ seam between the dispatcher and the handlers, carries that out and notes each re
 `broker_clock.py` moves the time of `movable_clock.py`.
 `disk.py` and `releases.py` are a bad disk and an old release, `scenarios.py` has what goes wrong by
 name, `assertions.py` the diffs, `plugin.py` pytest's fixtures and `cases.py` unittest's cases.
+`arguments.py` is how wrong arguments are told.
 
 Importing this package imports none of it: pytest loads the plugin at each start, also where no
 test needs a broker.

@@ -17,6 +17,8 @@ import asyncio
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Final
 
+from asyncbroker.testing.arguments import checked_methods
+
 if TYPE_CHECKING:
     from asyncbroker.broker import Broker
     from asyncbroker.testing.node import Node
@@ -38,6 +40,7 @@ def is_frozen(clock: str) -> bool:
     return clock == FROZEN
 
 
+@checked_methods
 class BrokerClock:
     """The clock of one broker, over all its restarts."""
 

@@ -14,16 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from asyncbroker.testing.arguments import Milliseconds, checked
+
 if TYPE_CHECKING:
     from asyncbroker.log.files import File, Files
 
 WRITES: Final = frozenset({"pwrite", "write_whole", "write_atomically"})
 SYNCS: Final = frozenset({"datasync", "sync_directory"})
 READS: Final = frozenset({"pread"})
-
-
-# What a response's throttle time has room for, an int32; a delay of more is a mistake.
-MILLISECONDS_MAX: Final = 2**31 - 1
 
 
 @dataclass(slots=True, eq=False)
@@ -61,7 +59,8 @@ class Disk:
         """Every write fails with ENOSPC."""
         return self._add(DiskFault(self, "full disk", WRITES, error_number=errno.ENOSPC))
 
-    def slow(self, milliseconds: float, *, reads: bool) -> DiskFault:
+    @checked
+    def slow(self, milliseconds: Milliseconds, *, reads: bool) -> DiskFault:
         """Every sync, and with `reads` every read that goes to the disk, takes that much longer."""
         operations = SYNCS | READS if reads else SYNCS
         return self._add(
@@ -69,7 +68,7 @@ class Disk:
                 self,
                 f"slow disk, {milliseconds:g} ms",
                 operations,
-                delay_seconds=checked_ms(milliseconds) / 1000,
+                delay_seconds=milliseconds / 1000,
             )
         )
 
@@ -96,13 +95,6 @@ class Disk:
     def _add(self, fault: DiskFault) -> DiskFault:
         self._faults = (*self._faults, fault)
         return fault
-
-
-def checked_ms(milliseconds: float) -> float:
-    """What fits a response's throttle time, an int32, and a timer."""
-    if not 0.0 <= milliseconds <= MILLISECONDS_MAX:
-        raise ValueError(f"{milliseconds:g} ms: it is 0 to {MILLISECONDS_MAX}")
-    return float(milliseconds)
 
 
 def watched_files(files: Files, disk: Disk) -> Files:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 
+from asyncbroker.testing.arguments import Seconds, Timestamp, checked, checked_methods
 from asyncbroker.testing.broker_clock import BrokerClock, is_frozen
 from asyncbroker.testing.faults import Faults
 from asyncbroker.testing.hands import (
@@ -33,6 +34,7 @@ from asyncbroker.testing.trace import Trace
 from asyncbroker.testing.waiting import Wanted, wait_for
 
 
+@checked_methods
 class Broker:
     """A broker for tests, with a server on a port of its own.
 
@@ -49,6 +51,7 @@ class Broker:
             await broker.move_leader("orders", 0, to=2)
     """
 
+    @checked
     def __init__(
         self,
         settings: Mapping[str, SettingValue] | None = None,
@@ -83,7 +86,7 @@ class Broker:
         """Stops in order. The state stays with this object, for another `start`."""
         await self._node.stop()
 
-    async def restart(self, *, down_seconds: float = 0.0) -> None:
+    async def restart(self, *, down_seconds: Seconds = 0.0) -> None:
         """Stops and starts again with the same state and port, in memory too."""
         await self._node.restart(down_seconds=down_seconds)
 
@@ -190,7 +193,7 @@ class Broker:
         members: int | None = None,
         state: str | None = None,
         until: Callable[[], bool] | None = None,
-        timeout: float = 10.0,
+        timeout: Seconds = 10.0,
     ) -> list[Record]:
         """Waits for so many records in a topic (and returns all it has), for so many members in a
         group, for a state of it, for a condition. Raises WaitTimedOut after `timeout` seconds."""
@@ -198,6 +201,7 @@ class Broker:
         return await wait_for(lambda: self._node.broker, wanted, timeout)
 
 
+@checked_methods
 class Topic:
     """One topic of a broker on this loop."""
 
@@ -225,7 +229,7 @@ class Topic:
         *,
         key: bytes | str | None = None,
         partition: int = 0,
-        timestamp: int | None = None,
+        timestamp: Timestamp | None = None,
         headers: Iterable[Header] = (),
     ) -> Record:
         """Appends one record, to a new topic if need be. Raises LookupError or KafkaError."""

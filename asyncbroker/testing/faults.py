@@ -17,7 +17,8 @@ from enum import Enum
 from typing import Final
 
 from asyncbroker.protocol.errors import ErrorCode
-from asyncbroker.testing.disk import Disk, checked_ms
+from asyncbroker.testing.arguments import Milliseconds, checked, checked_methods
+from asyncbroker.testing.disk import Disk
 from asyncbroker.testing.requests import NO_PARTITION, Request
 
 Predicate = Callable[[Request], bool]
@@ -100,6 +101,7 @@ class Fault:
         self.owner.remove(self)
 
 
+@checked_methods
 class FaultPoint:
     """The requests that a rule is for; each method sets the rule and returns it."""
 
@@ -114,14 +116,14 @@ class FaultPoint:
             raise ValueError("NONE is no error")
         return self._make(FaultKind.ERROR, error_code=ErrorCode(code))
 
-    def delay(self, milliseconds: float) -> Fault:
+    def delay(self, milliseconds: Milliseconds) -> Fault:
         """They are handled that much later. Those behind them on the connection wait, as ever."""
-        return self._make(FaultKind.DELAY, milliseconds=checked_ms(milliseconds))
+        return self._make(FaultKind.DELAY, milliseconds=milliseconds)
 
-    def throttle(self, milliseconds: float) -> Fault:
+    def throttle(self, milliseconds: Milliseconds) -> Fault:
         """Their response says that the client is throttled for so long, as with a quota of
         Kafka's, and the next request on that connection is not looked at before (KIP-219)."""
-        return self._make(FaultKind.THROTTLE, milliseconds=checked_ms(milliseconds))
+        return self._make(FaultKind.THROTTLE, milliseconds=milliseconds)
 
     def corrupt(self, *, byte: int = -1) -> Fault:
         """Of each record batch that they carry, this byte is another one (from the end, if it is
@@ -158,6 +160,7 @@ class Faults:
     def __len__(self) -> int:
         return len(self._rules) + len(self.disk)
 
+    @checked
     def on(
         self,
         *,
@@ -186,7 +189,6 @@ class Faults:
             faults.on(when=lambda request: request.api != "Fetch", probability=0.1).delay(50)
         """
         _check_numbers(nth, times, probability)
-        _check_texts(topic, group, client_id)
         apis = None if api is None else frozenset([api] if isinstance(api, str) else api)
         _check_names(apis)
         fits = _predicate(apis, topic, partition, group, client_id, version, node, when)
@@ -304,12 +306,6 @@ def _check_numbers(nth: int, times: int | None, probability: float) -> None:
         raise ValueError(f"nth={nth} counts from 1, probability={probability} is 0 to 1")
     if times is not None and times < 1:
         raise ValueError(f"times={times} never fires; remove() takes a fault away")
-
-
-def _check_texts(*texts: str | None) -> None:
-    for text in texts:
-        if text is not None and not isinstance(text, str):
-            raise TypeError(f"{text!r}: topics, groups and clients are meant by name, a str")
 
 
 def _check_names(apis: frozenset[str] | None) -> None:

@@ -68,9 +68,7 @@ RELEASES: Final = tuple(CHANGES)
 
 def release_of(version: str) -> str:
     """The release of a version such as "2.8" or "2.8.1". Raises ValueError for one that is not
-    known, TypeError for a number: 3.10 would be 3.1."""
-    if not isinstance(version, str):
-        raise TypeError(f'a version of Kafka is a text, "{version}"')
+    known."""
     known = {release: release for release in RELEASES}
     parts = version.removeprefix("v").split(".")
     for count in (2, 3):

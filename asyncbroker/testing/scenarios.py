@@ -11,6 +11,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncbroker.protocol.errors import ErrorCode
+from asyncbroker.testing.arguments import Milliseconds, Seconds, checked_methods
 from asyncbroker.testing.disk import DiskFault
 from asyncbroker.testing.faults import Fault
 from asyncbroker.testing.hands import Member, look_at_group
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 MEMBER_APIS: Final = ("Heartbeat", "JoinGroup", "SyncGroup")
 
 
+@checked_methods
 class Scenarios:
     """The scenarios of one broker."""
 
@@ -42,7 +44,7 @@ class Scenarios:
         """
         return self._node.faults.disk.full()
 
-    def slow_disk(self, milliseconds: float, *, reads: bool = False) -> DiskFault:
+    def slow_disk(self, milliseconds: Milliseconds, *, reads: bool = False) -> DiskFault:
         """Every sync (and with `reads` every read that goes to the disk) takes so much longer,
         until `remove()`: acks=all waits, acks=1 and heartbeats do not. Raises ValueError for a
         broker in memory, which has no disk that could be slow."""
@@ -119,7 +121,7 @@ class Scenarios:
 
     # ---- the broker
 
-    async def broker_restart(self, *, down_seconds: float = 0.0) -> None:
+    async def broker_restart(self, *, down_seconds: Seconds = 0.0) -> None:
         """The broker stops, stays away, and comes back with the same state and port."""
         self._note("the broker restarts")
         await self._node.restart(down_seconds=down_seconds)

@@ -287,5 +287,6 @@ def test_a_topic_without_partitions_is_refused() -> None:
 
 
 def test_a_version_that_is_a_number_is_refused() -> None:
-    with pytest.raises(TypeError, match=r'a text, "2\.8"'):
+    # 3.10 would be 3.1.
+    with pytest.raises(TypeError, match=r"kafka_version=2\.8 is not str or None"):
         Broker(kafka_version=2.8)  # type: ignore[arg-type]
