@@ -12,13 +12,11 @@ import click
 from asyncbroker.protocol.api import API_BY_NAME
 from asyncbroker.protocol.errors import ProtocolError
 from asyncbroker.tracing.captured import CAPTURE_MAGICS, bytes_of, frames_of
-from asyncbroker.tracing.describe import summarise
-from asyncbroker.tracing.exchange import Exchange
+from asyncbroker.tracing.exchanges import exchanges
 from asyncbroker.tracing.frames import (
     Head,
     decode_request,
     decode_response,
-    expects_response,
     read_head,
 )
 from asyncbroker.tracing.lines import json_line, plain_line
@@ -52,10 +50,10 @@ def explain(
     if beginning[:4] in CAPTURE_MAGICS:
         _show_capture(_again(file, beginning), port, is_json=as_json, is_full=not brief)
         return
-    if beginning == MAGIC:
+    if beginning and MAGIC.startswith(beginning):
         try:
             reader = RecordingReader(_again(file, beginning))
-        except (OSError, NotARecording) as error:
+        except NotARecording as error:
             raise click.ClickException(f"{file.name}: {error}") from error
         _show_exchanges(reader, is_json=as_json, is_full=not brief)
         if reader.torn_bytes:
@@ -96,8 +94,8 @@ def _show_capture(file: BinaryIO, port: int | None, *, is_json: bool, is_full: b
 
     try:
         _show_exchanges(entries(), is_json=is_json, is_full=is_full)
-    except (OSError, NotACapture) as error:
-        raise click.ClickException(str(error)) from error
+    except NotACapture as error:
+        raise click.ClickException(f"{file.name}: {error}") from error
     if gaps:
         click.echo(f"{gaps} directions of connections end early: bytes are missing", err=True)
 
@@ -105,67 +103,6 @@ def _show_capture(file: BinaryIO, port: int | None, *, is_json: bool, is_full: b
 def _show_exchanges(entries: Iterable[Entry], *, is_json: bool, is_full: bool) -> None:
     for exchange in exchanges(entries, is_full=is_full):
         click.echo(json_line(exchange) if is_json else plain_line(exchange, is_full=is_full))
-
-
-def exchanges(entries: Iterable[Entry], *, is_full: bool) -> Iterator[Exchange]:
-    """The requests of a recording with their answers, in the order in which they ended."""
-    peers: dict[int, str] = {}
-    names: dict[bytes, str] = {}
-    waiting: dict[int, list[tuple[Entry, Head, Any, str]]] = {}
-
-    def ended(
-        entry: Entry, head: Head, request: Any, problem: str, answer: Entry | None
-    ) -> Exchange:
-        response = None
-        if answer is not None and not answer.is_cut:
-            try:
-                response = decode_response(head, answer.data)
-            except ProtocolError as error:
-                problem = problem or str(error)
-        for topic in getattr(response, "topics", None) or ():
-            if getattr(topic, "topic_id", None) and getattr(topic, "name", None):
-                names[topic.topic_id] = topic.name
-        return summarise(
-            head,
-            request,
-            response,
-            names.get,
-            at=entry.time_us / 1e6,
-            milliseconds=0.0 if answer is None else (answer.time_us - entry.time_us) / 1000,
-            connection=entry.connection,
-            peer=peers.get(entry.connection, ""),
-            request_bytes=entry.size,
-            response_bytes=None if answer is None else answer.size,
-            problem=problem,
-            is_full=is_full,
-        )
-
-    for entry in entries:
-        if entry.kind is Kind.OPENED:
-            peers[entry.connection] = entry.data.decode("utf-8", "replace")
-        elif entry.kind is Kind.REQUEST:
-            head, request, problem = _request_of(entry)
-            if expects_response(head, request):
-                row = (entry, head, request, problem)
-                waiting.setdefault(entry.connection, []).append(row)
-            else:
-                yield ended(entry, head, request, problem, None)
-        elif entry.kind is Kind.RESPONSE and waiting.get(entry.connection):
-            yield ended(*waiting[entry.connection].pop(0), entry)
-    for rows in waiting.values():
-        for row in rows:
-            yield ended(*row, None)
-
-
-def _request_of(entry: Entry) -> tuple[Head, Any, str]:
-    head = Head(-1, -1, -1, "")
-    try:
-        head = read_head(entry.data)
-        if entry.is_cut:
-            return head, None, "not recorded whole"
-        return head, decode_request(head, entry.data), ""
-    except ProtocolError as error:
-        return head, None, str(error)
 
 
 def _parse_head(text: str) -> Head:

@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncbroker.protocol.errors import KafkaError
-from asyncbroker.tracing.describe import errors_in, groups_of
+from asyncbroker.tracing.describe import error_names, groups_of
 from asyncbroker.tracing.text import printable
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Request:
 
     def answered(self, response: Any) -> None:
         """It has a response, or needs none."""
-        self.errors = tuple(dict.fromkeys(errors_in(response)))
+        self.errors = error_names(response)
         self._end()
 
     def failed(self, error: BaseException) -> None:

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from asyncbroker.client.connection import Address, Connection, Deadline
 from asyncbroker.protocol.api import API_BY_NAME
-from asyncbroker.protocol.records import batches, records_of
-from asyncbroker.tracing.describe import errors_in
+from asyncbroker.tracing.describe import error_names
+from asyncbroker.tracing.plain import record_values
 
 SECONDS_MAX: Final = 30.0
 
@@ -57,7 +57,7 @@ class Wire:
 
 def errors(response: Any) -> list[str]:
     """The names of the errors in an answer, each once."""
-    return list(dict.fromkeys(errors_in(response)))
+    return list(error_names(response))
 
 
 def topic_id(response: Any, name: str) -> bytes:
@@ -68,10 +68,4 @@ def topic_id(response: Any, name: str) -> bytes:
 
 def values(response: Any) -> list[bytes | None]:
     """The values of all records that a Fetch brought."""
-    return [
-        record.value
-        for topic in response.responses
-        for row in topic.partitions
-        for header, batch in batches(row.records or b"")
-        for record in records_of(batch, header)
-    ]
+    return record_values(response)

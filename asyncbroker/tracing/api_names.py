@@ -6,15 +6,11 @@ from typing import Final
 
 from asyncbroker.protocol.api import API_BY_KEY
 
-SASL_HANDSHAKE_KEY: Final = 17
-SASL_AUTHENTICATE_KEY: Final = 36
-
 _WITHOUT_SCHEMA: Final = {
     4: "LeaderAndIsr",
     5: "StopReplica",
     6: "UpdateMetadata",
     7: "ControlledShutdown",
-    SASL_HANDSHAKE_KEY: "SaslHandshake",
     24: "AddPartitionsToTxn",
     25: "AddOffsetsToTxn",
     26: "EndTxn",
@@ -23,15 +19,12 @@ _WITHOUT_SCHEMA: Final = {
     30: "CreateAcls",
     31: "DeleteAcls",
     34: "AlterReplicaLogDirs",
-    SASL_AUTHENTICATE_KEY: "SaslAuthenticate",
     38: "CreateDelegationToken",
     39: "RenewDelegationToken",
     40: "ExpireDelegationToken",
     41: "DescribeDelegationToken",
     45: "AlterPartitionReassignments",
     49: "AlterClientQuotas",
-    50: "DescribeUserScramCredentials",
-    51: "AlterUserScramCredentials",
     55: "DescribeQuorum",
     57: "UpdateFeatures",
     61: "DescribeProducers",

@@ -19,6 +19,7 @@ from asyncbroker.tracing.frames import Head
 from asyncbroker.tracing.plain import plain
 
 PARTS_MAX: Final = 1000
+NAMES_MAX: Final = 100_000
 BATCHES_COUNTED_MAX: Final = 1000
 
 _TOPICS: Final = ("topics", "topic_data", "topic_names", "responses", "resources", "results")
@@ -67,6 +68,22 @@ def parts_of(request: Any, response: Any, topic_name: TopicName) -> tuple[Partit
     return tuple(parts.values())
 
 
+def topic_ids(response: Any) -> Iterator[tuple[str, bytes]]:
+    """The topics that a response tells both name and id of."""
+    for topic in getattr(response, "topics", None) or ():
+        name, topic_id = getattr(topic, "name", None), getattr(topic, "topic_id", None)
+        if name and topic_id and any(topic_id):
+            yield name, topic_id
+
+
+def learn_names(names: dict[bytes, str], response: Any) -> None:
+    """Takes note of the names of topics, which newer requests leave out; of a bounded number."""
+    for name, topic_id in topic_ids(response):
+        if len(names) >= NAMES_MAX:
+            names.clear()
+        names[topic_id] = name
+
+
 def groups_of(message: Any) -> Iterator[str]:
     """The groups that a request names."""
     for name in ("group_id", "key"):
@@ -86,8 +103,12 @@ def session_of(request: Any) -> str:
     return f"session {session_id}#{epoch}" if session_id and epoch > 0 else ""
 
 
-def errors_in(response: Any) -> Iterator[str]:
-    """The names of all errors in a response, however deep."""
+def error_names(response: Any) -> tuple[str, ...]:
+    """The names of all errors in a response, however deep; each once."""
+    return tuple(dict.fromkeys(_errors_in(response)))
+
+
+def _errors_in(response: Any) -> Iterator[str]:
     if not is_dataclass(response):
         return
     for item in fields(response):
@@ -97,7 +118,7 @@ def errors_in(response: Any) -> Iterator[str]:
                 yield error_name(value)
         elif isinstance(value, list):
             for inner in value:
-                yield from errors_in(inner)
+                yield from _errors_in(inner)
 
 
 def error_name(code: int) -> str:
@@ -218,7 +239,7 @@ def summarise(
         parts=parts_of(request, response, topic_name),
         groups=tuple(dict.fromkeys(groups_of(request))),
         session=session_of(request),
-        errors=tuple(dict.fromkeys(errors_in(response))),
+        errors=error_names(response),
         faults=tuple(faults),
         problem=problem or ("not decoded" if request is None else ""),
         request=plain(request) if is_full else None,

@@ -24,6 +24,10 @@ ITEMS_MAX: Final = 250_000
 
 API_VERSIONS_KEY: Final = 18
 
+TEXT_BEGINS_AT: Final = 32
+"""Neither an old API's key nor any version is as large, and no character that is seen is smaller:
+this tells requests from the bare tokens that follow a SaslHandshake of version 0."""
+
 _HEAD: Final = Struct(">hhih")
 _INT16: Final = Struct(">h")
 
@@ -42,11 +46,14 @@ class Head:
 
 
 def read_head(frame: bytes | bytearray | memoryview) -> Head:
-    """The head of a request, whether its API is known or not."""
+    """The head of a request, whether its API is known or not. Raises ProtocolError without a word
+    of what the bytes are if they may be a secret."""
     try:
         api_key, version, correlation_id, length = _HEAD.unpack_from(frame)
     except StructError:
         raise ProtocolError(f"a request of {len(frame)} bytes has no header") from None
+    if not (0 <= version < TEXT_BEGINS_AT or 0 <= api_key < TEXT_BEGINS_AT):
+        raise ProtocolError("no request: a token of SASL, perhaps")
     client_id = bytes(frame[_HEAD.size : _HEAD.size + max(0, length)])
     return Head(api_key, version, correlation_id, client_id.decode("utf-8", "replace"))
 

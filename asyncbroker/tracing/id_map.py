@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from asyncbroker.protocol.compression import CorruptBatch
 from asyncbroker.protocol.records import batches, stamp_crc
+from asyncbroker.tracing.describe import topic_ids
 
 LATEST: Final = -1
 
@@ -125,8 +126,8 @@ class IdMap:
         return bytes(data)
 
     def _learn_topic_ids(self, recorded: Any, replayed: Any) -> None:
-        now = dict(_topic_ids(replayed))
-        for name, topic_id in _topic_ids(recorded):
+        now = dict(topic_ids(replayed))
+        for name, topic_id in topic_ids(recorded):
             self.topic_names[topic_id] = name
             if name in now:
                 self.topic_ids[topic_id] = now[name]
@@ -136,13 +137,6 @@ class IdMap:
         for partition, offset in _offsets(recorded, field):
             if offset >= 0 and now.get(partition, -1) >= 0 and fits(partition):
                 self.offsets.setdefault(partition, now[partition] - offset)
-
-
-def _topic_ids(response: Any) -> Iterator[tuple[str, bytes]]:
-    for topic in getattr(response, "topics", None) or ():
-        name, topic_id = getattr(topic, "name", None), getattr(topic, "topic_id", None)
-        if name and topic_id and any(topic_id):
-            yield name, topic_id
 
 
 def _offsets(response: Any, field: str) -> Iterator[tuple[TopicPartition, int]]:

@@ -55,6 +55,17 @@ def bytes_text(data: bytes | None) -> str | None:
     return text if len(data) <= BYTES_SHOWN_MAX else f"{text}... ({len(data)} bytes)"
 
 
+def record_values(response: Any) -> list[bytes | None]:
+    """The values of all records that a Fetch brought. Raises CorruptBatch."""
+    return [
+        record.value
+        for topic in response.responses
+        for row in topic.partitions
+        for header, batch in batches(row.records or b"")
+        for record in records_of(batch, header)
+    ]
+
+
 def _plain_message(message: Any) -> dict[str, Any]:
     values: dict[str, Any] = {}
     is_secret = is_secret_setting(getattr(message, "name", None))

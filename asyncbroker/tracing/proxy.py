@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from asyncbroker.context import Address
 from asyncbroker.protocol.api import API_BY_KEY
 from asyncbroker.protocol.errors import ProtocolError
 from asyncbroker.protocol.headers import decode_response_header
-from asyncbroker.tracing.describe import summarise
+from asyncbroker.tracing.describe import learn_names, summarise
 from asyncbroker.tracing.exchange import Exchange
 from asyncbroker.tracing.frames import (
     API_VERSIONS_KEY,
@@ -37,6 +36,7 @@ from asyncbroker.tracing.frames import (
     read_head,
 )
 from asyncbroker.tracing.recording import RecordingWriter
+from asyncbroker.tracing.unanswered import Unanswered
 
 # Larger sizes are no Kafka: TLS's first bytes would be one of 350 MB.
 SIZE_MAX: Final = 300 * 1024 * 1024
@@ -50,10 +50,7 @@ BEGINNING_BYTES: Final = 4096
 # Requests on the way are kept decoded up to this much on one connection.
 PENDING_BYTES_MAX: Final = 32 * 1024 * 1024
 PENDING_MAX: Final = 10_000
-# Beyond any version that an API has.
-VERSION_LIMIT: Final = 100
 BROKERS_MAX: Final = 1000
-NAMES_MAX: Final = 100_000
 
 _SIZE: Final = Struct(">i")
 _ADDRESS_APIS: Final = frozenset({0, 1, 3, 10, 60})
@@ -129,15 +126,6 @@ class Proxy:
                 return None
         return _port_of(self._servers[upstream])
 
-    def learn(self, response: Any) -> None:
-        """Takes note of the names of topics, which newer requests leave out."""
-        for topic in getattr(response, "topics", None) or ():
-            topic_id, name = getattr(topic, "topic_id", None), getattr(topic, "name", None)
-            if topic_id and name and any(topic_id):
-                if len(self.names) >= NAMES_MAX:
-                    self.names.clear()
-                self.names[topic_id] = name
-
     async def _listen(self, upstream: Address, port: int) -> int:
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             self._last_id += 1
@@ -168,7 +156,7 @@ class _Link:
         self._client = (reader, writer)
         self._peer = str(Address(*writer.get_extra_info("peername")[:2]))
         self._own_host: str = writer.get_extra_info("sockname")[0]
-        self._pending: deque[_Pending] = deque()
+        self._pending: Unanswered[_Pending] = Unanswered()
         self._pending_bytes = 0
 
     async def run(self) -> None:
@@ -190,7 +178,7 @@ class _Link:
             writer.close()
             if self._proxy.recorder is not None:
                 self._proxy.recorder.closed(self._number)
-            for pending in self._pending:
+            for pending in self._pending.all():
                 self._tell(pending, None, None, "the connection was closed")
 
     async def _run_both(
@@ -279,8 +267,6 @@ class _Link:
         at, began = time.time(), time.perf_counter()
         try:
             head = read_head(frame)
-            if not (head.api_key in API_BY_KEY or 0 <= head.version < VERSION_LIMIT):
-                raise ProtocolError("no request: a token of SASL, perhaps")
         except ProtocolError as error:
             # What follows a SaslHandshake of version 0 is secret: not even its size is of use.
             nothing = Head(-1, -1, -1, "")
@@ -294,9 +280,10 @@ class _Link:
             recorder.request(self._number, self._peer, frame)
         pending = _Pending(head, request, size, at, began, problem)
         if expects_response(head, request):
-            if len(self._pending) == PENDING_MAX:
-                self._tell(self._drop_pending(), None, None, problem)
-            self._pending.append(pending)
+            if len(self._pending) == PENDING_MAX and (oldest := self._pending.oldest()):
+                self._pending_bytes -= oldest.size
+                self._tell(oldest, None, None, oldest.problem)
+            self._pending.add(head.correlation_id, pending)
             self._pending_bytes += size
         else:
             self._tell(pending, None, None, problem)
@@ -312,22 +299,15 @@ class _Link:
             return None, str(error)
 
     def _take_pending(self, beginning: bytes) -> _Pending | None:
-        """The request that a response belongs to. Those before it will have none: large Produces
-        with acks=0."""
+        """The request that a response belongs to; tells of those that will have none."""
         if len(beginning) < 4:
             return None
-        (correlation_id,) = _SIZE.unpack(beginning)
-        if all(pending.head.correlation_id != correlation_id for pending in self._pending):
-            return None
-        while True:
-            pending = self._drop_pending()
-            if pending.head.correlation_id == correlation_id:
-                return pending
-            self._tell(pending, None, None, pending.problem)
-
-    def _drop_pending(self) -> _Pending:
-        pending = self._pending.popleft()
-        self._pending_bytes -= pending.size
+        passed, pending = self._pending.answered(beginning)
+        for each in passed:
+            self._pending_bytes -= each.size
+            self._tell(each, None, None, each.problem)
+        if pending is not None:
+            self._pending_bytes -= pending.size
         return pending
 
     async def _answered(self, pending: _Pending, frame: bytes) -> bytes:
@@ -341,7 +321,7 @@ class _Link:
         except ProtocolError as error:
             self._tell(pending, None, len(frame), pending.problem or str(error))
             return frame
-        self._proxy.learn(response)
+        learn_names(self._proxy.names, response)
         self._tell(pending, response, len(frame), pending.problem)
         is_changed = (
             _narrow_versions(response)

@@ -26,6 +26,7 @@ from asyncbroker.tracing.compare import MISSING, Difference, FetchedRecords, dif
 from asyncbroker.tracing.frames import Head, decode_request, decode_response, read_head
 from asyncbroker.tracing.id_map import IdMap
 from asyncbroker.tracing.recording import Entry, Kind
+from asyncbroker.tracing.unanswered import Unanswered
 
 NO_ANSWER: Final = "(no answer)"
 FETCH_KEY: Final = 1
@@ -65,7 +66,7 @@ class _Peer:
     socket: socket.socket | None
     reader: FrameReader
     frames: deque[bytearray] = field(default_factory=deque)
-    asked: deque[_Asked] = field(default_factory=deque)
+    asked: Unanswered[_Asked] = field(default_factory=Unanswered)
 
 
 class Replay:
@@ -161,7 +162,7 @@ class Replay:
             except (ProtocolError, ValueError):
                 frame = entry.data
         is_sent = not entry.is_cut and peer.socket is not None
-        peer.asked.append(_Asked(head, request, is_sent))
+        peer.asked.add(head.correlation_id, _Asked(head, request, is_sent))
         if not is_sent or peer.socket is None:
             self.counts.skipped += 1
             return
@@ -182,7 +183,7 @@ class Replay:
 
     def _receive(self, entry: Entry) -> Report | None:
         peer = self._peers.get(entry.connection)
-        asked = None if peer is None else _asked_for(peer, entry.data)
+        asked = None if peer is None else peer.asked.answered(entry.data)[1]
         if peer is None or asked is None or not asked.is_sent:
             return None
         frame = self._next_frame(peer, asked.head.correlation_id)
@@ -229,19 +230,6 @@ class Replay:
                 peer.frames.extend(peer.reader.received(count))
                 if peer.reader.error is not None:
                     return f"(no Kafka: {peer.reader.error})"
-
-
-def _asked_for(peer: _Peer, response: bytes) -> _Asked | None:
-    """The request that a recorded response answers; those before it had no answer."""
-    if len(response) < 4:
-        # Withheld: it answers the oldest.
-        return peer.asked.popleft() if peer.asked else None
-    correlation_id = int.from_bytes(response[:4], "big", signed=True)
-    while peer.asked:
-        asked = peer.asked.popleft()
-        if asked.head.correlation_id == correlation_id:
-            return asked
-    return None
 
 
 def report_lines(report: Report) -> list[str]:
