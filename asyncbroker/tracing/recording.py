@@ -36,14 +36,16 @@ from asyncbroker.tracing.secrets import SECRET_APIS, without_secrets
 
 MAGIC: Final = b"KAFKAREC"
 VERSION: Final = 1
+HEAD: Final = MAGIC + VERSION.to_bytes(4, "big")
+"""How a recording begins."""
 
 CUT: Final = 1
 
 WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
 CONNECTIONS_REMEMBERED_MAX: Final = 100_000
 CLOSE_SECONDS_MAX: Final = 10.0
+PIECE_BYTES: Final = 1 << 20
 
-_VERSION: Final = Struct(">i")
 _PREFIX: Final = Struct(">II")
 _ENTRY: Final = Struct(">BBIqI")
 _LENGTH_MAX: Final = _ENTRY.size + FRAME_BYTES_MAX
@@ -86,44 +88,51 @@ def encode_entry(entry: Entry) -> bytes:
 
 
 class RecordingReader:
-    """The entries of a recording, read one by one. After the last one `torn_bytes` is what was left
-    over. Raises NotARecording or OSError."""
+    """The entries of a recording, read one by one, from a pipe too. After the last one `torn_bytes`
+    is what was left over. Raises NotARecording or OSError."""
 
     def __init__(self, file: BinaryIO) -> None:
-        if file.read(len(MAGIC)) != MAGIC:
+        head = file.read(len(HEAD))
+        if not HEAD.startswith(head[: len(MAGIC)]) or not head:
             raise NotARecording("this is no recording of ours")
-        version = file.read(_VERSION.size)
-        if len(version) < _VERSION.size or _VERSION.unpack(version)[0] != VERSION:
+        if len(head) < len(HEAD):
+            raise NotARecording(f"this recording ends within its head, after {len(head)} bytes")
+        if head != HEAD:
             raise NotARecording("this recording has a version that is not known here")
         self.torn_bytes = 0
         self._file = file
 
     def __iter__(self) -> Iterator[Entry]:
         while True:
-            start = self._file.tell()
-            entry = self._read()
+            prefix = self._file.read(_PREFIX.size)
+            body = self._body(prefix)
+            entry = _decode_entry(prefix, body)
             if entry is None:
-                self.torn_bytes = self._file.seek(0, os.SEEK_END) - start
+                self.torn_bytes = len(prefix) + len(body)
+                while data := self._file.read(PIECE_BYTES):
+                    self.torn_bytes += len(data)
                 return
             yield entry
 
-    def _read(self) -> Entry | None:
-        prefix = self._file.read(_PREFIX.size)
+    def _body(self, prefix: bytes) -> bytes:
         if len(prefix) < _PREFIX.size:
-            return None
-        crc, length = _PREFIX.unpack(prefix)
-        if not _ENTRY.size <= length <= _LENGTH_MAX:
-            return None
-        body = self._file.read(length)
-        if len(body) < length or crc32c(body, crc32c(prefix[4:])) != crc:
-            return None
-        kind, flags, connection, time_us, size = _ENTRY.unpack_from(body)
-        try:
-            return Entry(
-                Kind(kind), connection, time_us, size, body[_ENTRY.size :], bool(flags & CUT)
-            )
-        except ValueError:
-            return None
+            return b""
+        _, length = _PREFIX.unpack(prefix)
+        return self._file.read(length) if _ENTRY.size <= length <= _LENGTH_MAX else b""
+
+
+def _decode_entry(prefix: bytes, body: bytes) -> Entry | None:
+    """An entry; None where it is torn or damaged, or there is none."""
+    if len(body) < _ENTRY.size:
+        return None
+    crc, length = _PREFIX.unpack(prefix)
+    if len(body) < length or crc32c(body, crc32c(prefix[4:])) != crc:
+        return None
+    kind, flags, connection, time_us, size = _ENTRY.unpack_from(body)
+    try:
+        return Entry(Kind(kind), connection, time_us, size, body[_ENTRY.size :], bool(flags & CUT))
+    except ValueError:
+        return None
 
 
 class RecordingWriter:
@@ -134,7 +143,7 @@ class RecordingWriter:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.error: OSError | None = None
         self._file = open(path, "wb")  # noqa: SIM115
-        self._file.write(MAGIC + _VERSION.pack(VERSION))
+        self._file.write(HEAD)
         self._file.flush()
         self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._put_bytes = 0
@@ -155,7 +164,8 @@ class RecordingWriter:
         try:
             head = read_head(frame)
         except ProtocolError:
-            self._frame(Kind.REQUEST, connection, frame, len(frame))
+            # It may be a bare token of SASL.
+            self.cut_request(connection, len(frame), b"")
             return
         kept = without_secrets(head.api_key, head.version, frame)
         if kept is None:

@@ -84,6 +84,33 @@ def test_a_recording_is_shown_as_it_would_have_been_traced(tmp_path: Path) -> No
     whole = (tmp_path / "r").read_bytes()
     (tmp_path / "r").write_bytes(whole[:-3])
     assert "are torn" in explain(tmp_path / "r").output
+    for end in range(1, 12):
+        (tmp_path / "r").write_bytes(whole[:end])
+        cut = explain(tmp_path / "r")
+        assert (cut.exit_code, "ends within its head" in cut.output) == (1, True)
+
+
+def test_an_answer_goes_to_its_request_whatever_is_missing(tmp_path: Path) -> None:
+    writer = RecordingWriter(tmp_path / "r")
+    answer = "{:08x} 00 00000000 {:04x} 00"
+
+    def answered(correlation_id: int, code: int) -> None:
+        frame = bytes.fromhex(answer.format(correlation_id, code))
+        writer.response(1, 12, (bytes(4), frame))
+
+    answered(1, 27)
+    for correlation_id in (2, 3):
+        request = HeartbeatRequest("billing", 7, "a-member")
+        writer.request(1, "peer:1", request_frame("Heartbeat", 4, request, correlation_id)[4:])
+    answered(1, 27)
+    answered(3, 22)
+    writer.closed(1)
+    writer.close()
+    second, third = explain(tmp_path / "r", "--brief").stdout.splitlines()
+    assert "#2 " in second
+    assert "no answer" in second
+    assert "#3 " in third
+    assert third.endswith("ILLEGAL_GENERATION")
 
 
 def test_bytes_that_are_no_text_stay_what_they_are() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from asyncbroker.protocol.messages.metadata import MetadataRequest
 from asyncbroker.tests.edge_harness import request_frame
 from asyncbroker.tracing.frames import FRAME_BYTES_MAX
 from asyncbroker.tracing.recording import (
+    HEAD,
     MAGIC,
     Entry,
     Kind,
@@ -19,8 +21,6 @@ from asyncbroker.tracing.recording import (
     RecordingWriter,
     encode_entry,
 )
-
-HEAD = MAGIC + b"\0\0\0\1"
 
 WRITTEN = [
     Entry(Kind.OPENED, 1, 5, 4, b"peer"),
@@ -86,3 +86,26 @@ def test_secrets_and_large_frames_are_cut(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         RecordingWriter(tmp_path / "no" / "r")
+
+
+def test_a_file_that_ends_within_its_head_is_said_to() -> None:
+    for end in range(1, len(HEAD)):
+        with pytest.raises(NotARecording, match=f"within its head, after {end} bytes"):
+            RecordingReader(io.BytesIO(HEAD[:end]))
+
+
+def test_a_recording_is_read_from_a_pipe() -> None:
+    ours, theirs = os.pipe()
+    with open(ours, "rb") as file:
+        with open(theirs, "wb") as pipe:
+            pipe.write(HEAD + b"".join(ENCODED)[:-3])
+        reader = RecordingReader(file)
+        assert list(reader) == WRITTEN[:-1]
+    assert reader.torn_bytes == len(ENCODED[-1]) - 3
+
+
+def test_what_may_be_a_token_is_not_kept(tmp_path: Path) -> None:
+    writer = RecordingWriter(tmp_path / "r")
+    writer.request(1, "peer", b"\0a\x005hunter2 and more")
+    writer.close()
+    assert b"hunter2" not in (tmp_path / "r").read_bytes()
