@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import random
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -182,7 +182,7 @@ def ip6(source: Address, target: Address, seq: int, data: bytes, flags: int = AC
 
 
 ETHERNET = b"\xaa" * 12
-FORMS = {
+FORMS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
     "vlan": (1, lambda ip: ETHERNET + b"\x81\0\0\5\x86\xdd" + ip),
     "padded": (1, lambda ip: ETHERNET + b"\x86\xdd" + ip + bytes(6)),
     "loopback of macOS": (0, lambda ip: b"\x1e\0\0\0" + ip),
