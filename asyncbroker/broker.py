@@ -199,8 +199,10 @@ class Broker:
         if not self._logs.was_clean:
             # What was not durable may be gone: clients that have seen it learn so by the epoch.
             epoch += 1
-            logger.warning(
-                "the broker was not stopped in order: recovering, leader epoch %d", epoch
+            # Without a disk nobody has crashed: the files are a copy of those of a running broker.
+            level = logging.INFO if self.storage.is_volatile else logging.WARNING
+            logger.log(
+                level, "the broker was not stopped in order: recovering, leader epoch %d", epoch
             )
         plan.changes.append(SetValue(LEADER_EPOCH, str(epoch)))
         if DECOY_KEY not in state.values:

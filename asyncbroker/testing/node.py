@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from asyncbroker.config import BrokerConfig
     from asyncbroker.handlers import Handler
     from asyncbroker.log.files import Files
+    from asyncbroker.metadata_store import MetadataStore
     from asyncbroker.partition import Partition
     from asyncbroker.server import Server
     from asyncbroker.testing.handler_table import Table
@@ -96,6 +97,10 @@ class Node:
         }
         self._broker: Broker | None = None
         self._servers: dict[int, Server] = {}
+        # Whose the broker is while it runs.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # The latest of all brokers that have been stopped.
+        self._leader_epoch = 0
 
     @property
     def is_in_memory(self) -> bool:
@@ -104,9 +109,16 @@ class Node:
 
     @property
     def broker(self) -> Broker:
-        """The broker behind the servers. Raises NotRunning."""
+        """The broker behind the servers. Raises NotRunning, also to who is on another loop: the
+        broker's own may stand still meanwhile, or be closed."""
         if self._broker is None:
             raise NotRunning("the broker does not run")
+        if _running_loop() not in (None, self._loop):
+            raise NotRunning(
+                "the broker belongs to the event loop that it was started on, and this is another "
+                "one; BrokerThread is for any (with pytest-asyncio: give fixture and tests the "
+                "same loop_scope)"
+            )
         return self._broker
 
     @property
@@ -159,7 +171,7 @@ class Node:
             self.clock.detach()
             self._release_ports()
             raise
-        self._broker, self._servers = broker, servers
+        self._broker, self._servers, self._loop = broker, servers, loop
         # Who looks at a group next is to see it.
         await self._groups_loaded()
         self.watch.begin()
@@ -169,12 +181,14 @@ class Node:
     async def stop(self, *, for_good: bool = True) -> None:
         """Ends everything in order, as SIGTERM does; what is delayed goes on at once. Harmless when
         it does not run."""
-        broker, servers = self._broker, self._servers
-        self._broker, self._servers = None, {}
-        if broker is not None:
+        if self._broker is not None:
+            broker, servers = self.broker, [*self._servers.values()]
+            self._broker, self._servers, self._loop = None, {}, None
+            topics = broker.topics
+            self._leader_epoch = max(topics.leader_epoch, topics.highest_logged_epoch())
             self.watch.let_go()
             seconds_max = self._config.stop_timeout_ms / 1000
-            status = await stop_in_order(broker, list(servers.values()), seconds_max)
+            status = await stop_in_order(broker, servers, seconds_max)
             self.clock.detach()
             if status:
                 raise RuntimeError(f"the broker did not stop within {seconds_max:g} s")
@@ -336,25 +350,32 @@ class Node:
         if (snapshot.metadata is None) is self._is_in_memory:
             raise ValueError("a snapshot of a broker in a directory is for such a broker alone")
         was_running = self._broker is not None
-        epoch = 0
-        if was_running:
-            topics = self.broker.topics
-            epoch = max(topics.leader_epoch, topics.highest_logged_epoch()) + 1
         await self.stop(for_good=False)
         root = self._config.data_directory or MEMORY_DIRECTORY
-        later = SetValue(LEADER_EPOCH, str(epoch))
         if snapshot.metadata is not None:
             self._files = MemoryFiles(self.faults.disk.called)
             self._metadata = MemoryMetadataStore()
             write_files(snapshot, self._files, root)
-            self._metadata.apply([*changes_to(snapshot.metadata), later])
+            self._metadata.apply([*changes_to(snapshot.metadata)])
+            self._pass_leader_epoch(self._metadata)
         else:
             write_files(snapshot, self._files, root)
             store = SqliteMetadataStore(os.path.join(root, FILE_NAME))
-            store.open()
             try:
-                store.apply([later])
+                self._pass_leader_epoch(store)
             finally:
                 store.close()
         if was_running:
             await self.start()
+
+    def _pass_leader_epoch(self, store: MetadataStore) -> None:
+        known = int(store.open().values.get(LEADER_EPOCH, "0"))
+        store.apply([SetValue(LEADER_EPOCH, str(max(known, self._leader_epoch + 1)))])
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    """The loop of the caller, if one is running there."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -10,6 +10,7 @@ import socket
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -248,6 +249,21 @@ async def test_a_coroutine_waits_for_a_broker_in_a_thread_without_stopping_its_l
         assert not waiting.done()
         broker.topic("t").append("now")
         assert [record.value for record in await waiting] == [b"now"]
+
+
+def test_a_broker_on_a_loop_is_not_for_another_one() -> None:
+    async def use(broker: Broker) -> None:
+        for call in (broker.topic("t").append("x"), broker.restart(), broker.stop()):
+            with pytest.raises(NotRunning, match="and this is another one; BrokerThread"):
+                await call
+
+    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+    with closing(first), closing(second):
+        broker = Broker()
+        first.run_until_complete(broker.start())
+        second.run_until_complete(use(broker))
+        assert broker.topics == []
+        first.run_until_complete(broker.stop())
 
 
 def test_a_forked_process_is_told_at_once_that_the_broker_is_not_in_it() -> None:

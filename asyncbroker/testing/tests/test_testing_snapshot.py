@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from pathlib import Path
 
@@ -64,6 +65,26 @@ def test_a_snapshot_is_for_brokers_of_its_kind(tmp_path: Path) -> None:
             pytest.raises(ValueError, match="for such a broker alone"),
         ):
             on_disk.restore(broker.snapshot())
+
+
+@pytest.mark.parametrize("is_on_disk", [False, True], ids=["memory", "directory"])
+async def test_a_restore_warns_of_nothing_and_goes_on_with_leader_epochs(
+    is_on_disk: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = Broker(directory=tmp_path / "data" if is_on_disk else None)
+    await broker.start()
+    await broker.topic("t").append("one")
+    before = await broker.snapshot()
+    epochs = [broker._node.broker.topics.leader_epoch]
+    await broker.restore(before)
+    epochs.append(broker._node.broker.topics.leader_epoch)
+    await broker.stop()
+    await broker.restore(before)
+    await broker.start()
+    epochs.append(broker._node.broker.topics.leader_epoch)
+    await broker.stop()
+    assert epochs == sorted(set(epochs))
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
 
 
 def test_a_producer_that_was_idempotent_stays_so() -> None:
