@@ -16,9 +16,21 @@ import encodings.idna
 import os
 from typing import TYPE_CHECKING, Final
 
+from asyncbroker import groups
 from asyncbroker.broker import LEADER_EPOCH, MEMORY_DIRECTORY, Broker
 from asyncbroker.clock import SystemClock
-from asyncbroker.handlers import HANDLERS, api_versions
+from asyncbroker.handlers import (
+    HANDLERS,
+    api_versions,
+    create_topics,
+    fetch,
+    find_coordinator,
+    join_group,
+    metadata,
+    offset_commit,
+    produce,
+)
+from asyncbroker.log import partition_log
 from asyncbroker.log.files import MemoryFiles, RealFiles
 from asyncbroker.metadata_store import (
     FILE_NAME,
@@ -53,9 +65,23 @@ if TYPE_CHECKING:
     from asyncbroker.server import Server
     from asyncbroker.testing.handler_table import Table
 
-# Otherwise loaded when a name is looked up and when the first request comes: what the first answer
-# takes is paid for with this import, and not by the first test.
-_NEEDED_AT_ONCE: Final = (encodings.idna, api_versions, compiler)
+# Otherwise loaded when a name is looked up and when a request first needs them, which stops the
+# loop for some 50 ms at the first topic and as long again at the first group. What nearly every
+# test needs is paid for with this import, and not out of the patience of the first test's clients.
+_NEEDED_SOON: Final = (
+    encodings.idna,
+    compiler,
+    partition_log,
+    groups,
+    api_versions,
+    create_topics,
+    fetch,
+    find_coordinator,
+    join_group,
+    metadata,
+    offset_commit,
+    produce,
+)
 
 LOAD_SECONDS_MAX: Final = 5.0
 

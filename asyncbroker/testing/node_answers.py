@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncbroker.protocol.errors import ErrorCode
+from asyncbroker.protocol.messages.fetch import FetchLeaderIdAndEpoch, FetchNodeEndpoint
+from asyncbroker.protocol.messages.produce import ProduceLeaderIdAndEpoch, ProduceNodeEndpoint
 from asyncbroker.testing.handler_table import Table, wrapped
 from asyncbroker.testing.node_view import NodeView
 from asyncbroker.testing.nodes import NO_LEADER
@@ -133,8 +135,6 @@ def _coordinator(broker: Broker, nodes: Nodes, version: int, request: Any, respo
 def _produced(broker: Broker, nodes: Nodes, version: int, request: Any, response: Any) -> None:
     if version < LEADER_NAMED_FROM["Produce"]:
         return
-    from asyncbroker.protocol.messages.produce import ProduceLeaderIdAndEpoch, ProduceNodeEndpoint
-
     named = set()
     for topic in response.responses:
         for partition in topic.partition_responses:
@@ -148,8 +148,6 @@ def _produced(broker: Broker, nodes: Nodes, version: int, request: Any, response
 def _fetched(broker: Broker, nodes: Nodes, version: int, request: Any, response: Any) -> None:
     if version < LEADER_NAMED_FROM["Fetch"]:
         return
-    from asyncbroker.protocol.messages.fetch import FetchLeaderIdAndEpoch, FetchNodeEndpoint
-
     named = set()
     for answered in response.responses:
         topic = broker.topics.by_id(answered.topic_id)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from asyncbroker.context import Address
+from asyncbroker.groups import partition_of
 from asyncbroker.topic_names import GROUP_METADATA_TOPIC
 
 if TYPE_CHECKING:
@@ -101,8 +102,6 @@ class Nodes:
 
 def groups_partition(broker: Broker, group_id: str) -> int:
     """The partition of `__consumer_offsets` that a group is kept in."""
-    from asyncbroker.groups import partition_of
-
     topic = broker.topics.get(GROUP_METADATA_TOPIC)
     count = broker.config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
     return partition_of(group_id, count)

@@ -15,6 +15,11 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from asyncbroker.protocol.errors import KafkaError, ProtocolError
+from asyncbroker.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+)
 from asyncbroker.testing.corruption import corrupt_request, corrupt_response, with_records
 from asyncbroker.testing.faults import (
     FETCH,
@@ -217,12 +222,6 @@ def _error_response(fault: Fault, request: Request, broker: Broker) -> Any:
     error = KafkaError(fault.error_code, "a fault that the test has set")
     if request.api != FETCH or fault.error_code in SESSION_ERRORS:
         raise error
-    from asyncbroker.protocol.messages.fetch import (
-        FetchableTopicResponse,
-        FetchResponse,
-        PartitionData,
-    )
-
     context = broker.fetch_sessions.open(request.message, request.version)
     answers: list[PartitionData | None] = [
         PartitionData(

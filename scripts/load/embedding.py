@@ -1,4 +1,5 @@
-"""From the call to the first answer of a broker inside the process; see scripts/bench_embedding."""
+"""From the call to the first answer of a broker inside the process, and what its import and its
+first topic take; see scripts/bench_embedding."""
 
 from __future__ import annotations
 
@@ -6,9 +7,11 @@ import statistics
 import subprocess
 import sys
 
-FIRST_ANSWER = """
+SAMPLE = """
 import socket, time
+began = time.perf_counter()
 from asyncbroker.testing import BrokerThread
+print((time.perf_counter() - began) * 1000)
 began = time.perf_counter()
 with BrokerThread() as broker:
     host, _, port = broker.bootstrap_servers.rpartition(":")
@@ -17,21 +20,27 @@ with BrokerThread() as broker:
         client.sendall(bytes.fromhex("0000000b 0012 0001 00000001 0001 78"))
         assert client.recv(1000)
         print((time.perf_counter() - began) * 1000)
+    began = time.perf_counter()
+    broker.topic("t").create()
+    print((time.perf_counter() - began) * 1000)
 """
+MEASURED = ("import", "call to first answer", "first topic")
 
 
-def measure_ms() -> float:
-    command = [sys.executable, "-c", FIRST_ANSWER]
-    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+def measure_ms() -> list[float]:
+    command = [sys.executable, "-c", SAMPLE]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [float(line) for line in result.stdout.split()]
 
 
 def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 10
-    times = sorted(measure_ms() for _ in range(count))
-    print(
-        f"call to first answer, {count} processes: minimum {times[0]:.1f} ms, "
-        f"median {statistics.median(times):.1f} ms, maximum {times[-1]:.1f} ms"
-    )
+    samples = [measure_ms() for _ in range(count)]
+    for name, times in zip(MEASURED, zip(*samples, strict=True), strict=True):
+        print(
+            f"{name}, {count} processes: minimum {min(times):.1f} ms, "
+            f"median {statistics.median(times):.1f} ms, maximum {max(times):.1f} ms"
+        )
 
 
 if __name__ == "__main__":
