@@ -222,6 +222,11 @@ def test_our_own_commands(protected: Protected, protocol: str, mechanism: str) -
     assert asyncbroker("produce", topic, *at, stdin="one\ntwo\n").returncode == 0
     consumed = asyncbroker("consume", topic, "-n", "2", "--from", "earliest", *at)
     assert consumed.stdout.split() == ["one", "two"], consumed.stderr
+    command = [sys.executable, "-m", "asyncbroker", "watch", "group", "nobody", *at]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        assert "group nobody  Dead" in watching.stdout.readline()
+        watching.terminate()
     wrong = protected.properties(protocol, mechanism, "wrong")
     refused = asyncbroker(
         "topics", "list", "-b", protected.servers[protocol], "--command-config", wrong

@@ -76,18 +76,23 @@ def yes_option(command: Decorated) -> Decorated:
 @contextmanager
 def connected(bootstrap_servers: str, timeout_s: float) -> Iterator[Cluster]:
     """A cluster, whose errors become messages with exit status 1."""
-    timeout_ms = round(timeout_s * 1000)
     try:
-        with Cluster(
-            bootstrap_servers,
-            client_id=CLIENT_ID,
-            timeout_ms=timeout_ms,
-            connect_timeout_ms=min(CONNECT_TIMEOUT_MS, timeout_ms),
-            security=_security(),
-        ) as cluster:
+        with cluster_at(bootstrap_servers, timeout_s) as cluster:
             yield cluster
     except ClientError as error:
         raise click.ClickException(str(error)) from error
+
+
+def cluster_at(bootstrap_servers: str, timeout_s: float) -> Cluster:
+    """A cluster that is logged in to as `--command-config` says. Raises ClientError."""
+    timeout_ms = round(timeout_s * 1000)
+    return Cluster(
+        bootstrap_servers,
+        client_id=CLIENT_ID,
+        timeout_ms=timeout_ms,
+        connect_timeout_ms=min(CONNECT_TIMEOUT_MS, timeout_ms),
+        security=_security(),
+    )
 
 
 def _security() -> Security:

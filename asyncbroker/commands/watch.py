@@ -18,10 +18,9 @@ from typing import Final
 
 import click
 
-from asyncbroker.client.cluster import Cluster
 from asyncbroker.client.errors import ClientError
 from asyncbroker.client.groups import DEAD
-from asyncbroker.commands.common import CLIENT_ID, cluster_options, connected, json_option
+from asyncbroker.commands.common import cluster_at, cluster_options, connected, json_option
 from asyncbroker.tracing.group_table import headline, plain_lines, render
 from asyncbroker.tracing.group_view import GenerationWatch, GroupView, as_json, moves, take_view
 from asyncbroker.tracing.lines import clock_text
@@ -100,13 +99,7 @@ def _looks(
     servers: str, timeout_s: float, group_id: str, interval_s: float
 ) -> Generator[Look, None, None]:
     """A look each interval, for ever."""
-    cluster = Cluster(
-        servers,
-        client_id=CLIENT_ID,
-        timeout_ms=round(timeout_s * 1000),
-        connect_timeout_ms=round(timeout_s * 1000),
-    )
-    with cluster:
+    with cluster_at(servers, timeout_s) as cluster:
         generations = GenerationWatch(cluster, group_id)
         try:
             while True:
