@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from asyncbroker.commands.common import BOOTSTRAP_SERVERS_VARIABLE, assignments
+from asyncbroker.commands.trace_options import recording_option, trace_option
 
 if TYPE_CHECKING:
     from asyncbroker.testing import BrokerThread
@@ -60,17 +61,8 @@ _PASSED_ON: Final = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
     metavar="RELEASE",
     help='Advertise the versions that this release of Kafka had, for example "2.8".',
 )
-@click.option(
-    "--trace",
-    "trace",
-    is_flag=False,
-    flag_value="",
-    metavar="[CHOICE]",
-    help="Show each request and its answer on standard error; CHOICE as for serve.",
-)
-@click.option(
-    "--record", "record", metavar="FILE", help="Keep all requests and answers in this file."
-)
+@trace_option
+@recording_option
 @click.option(
     "--trace-on-failure",
     is_flag=True,

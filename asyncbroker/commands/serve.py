@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from asyncbroker.commands.trace_options import recording_option, trace_option
+
 if TYPE_CHECKING:
     from asyncbroker.config import BrokerConfig
     from asyncbroker.context import Address
@@ -59,18 +61,8 @@ DEFAULT_PORT: Final = 9092
     default="info",
     show_default=True,
 )
-@click.option(
-    "--trace",
-    "trace",
-    is_flag=False,
-    flag_value="",
-    metavar="[CHOICE]",
-    help="Show each request and its answer on standard error; CHOICE picks some of them, for "
-    'example "api=Produce,Fetch topic=t client=c errors slower-than=10ms", and how: json, full.',
-)
-@click.option(
-    "--record", "record", metavar="FILE", help="Keep all requests and answers in this file."
-)
+@trace_option
+@recording_option
 @click.option(
     "--metrics",
     "metrics",

@@ -13,7 +13,8 @@ import click
 
 from asyncbroker.client.connection import Address
 from asyncbroker.client.errors import ClientError
-from asyncbroker.commands.tracing import ChosenLines, recording_option, started_recording
+from asyncbroker.commands.trace_options import recording_option
+from asyncbroker.commands.tracing import ChosenLines, started_recording
 from asyncbroker.tracing.choice import BadChoice, Choice, check_apis, parse_duration_ms
 
 if TYPE_CHECKING:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, TextIO, TypeVar
+from typing import TextIO
 
 import click
 
@@ -15,8 +14,6 @@ from asyncbroker.tracing.lines import line_printer
 from asyncbroker.tracing.observer import Observer
 from asyncbroker.tracing.recording import RecordingWriter
 from asyncbroker.tracing.writer import TraceWriter
-
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def choice_of(text: str, option: str = "--trace") -> Choice:
@@ -41,13 +38,6 @@ class ChosenLines:
     def close(self) -> None:
         """Shows what waits, and ends the thread."""
         self._writer.close()
-
-
-def recording_option(command: Decorated) -> Decorated:
-    """Adds `--record`."""
-    return click.option(
-        "--record", "record", metavar="FILE", help="Keep all requests and answers in this file."
-    )(command)
 
 
 def started_recording(stack: ExitStack, path: str | None) -> RecordingWriter | None:
