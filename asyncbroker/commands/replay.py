@@ -65,6 +65,7 @@ def replay(
             from asyncbroker.tracing.as_test import source_of_test
 
             Path(as_test).write_text(source_of_test(reader, file.name, frozenset(connections)))
+            _say([], reader)
             return
         replaying = Replay(
             Address.parse(address or ""),
@@ -89,19 +90,28 @@ def replay(
                 click.echo("\n".join(report_lines(report)))
     except (NotARecording, ClientError) as error:
         raise click.ClickException(str(error)) from error
+    except BrokenPipeError:
+        # Of standard output: whoever read it has seen enough.
+        raise
     except OSError as error:
         raise click.ClickException(f"{address or as_test}: {error.strerror or error}") from error
     counts = replaying.counts
-    text = (
+    told = [
         f"{counts.requests} requests sent, {counts.compared} answers compared, {differing} differ"
-    )
+    ]
     if counts.skipped:
-        text += (
-            f"; {counts.skipped} requests were not recorded whole, or had no connection any more"
+        told.append(
+            f"{counts.skipped} requests were not recorded whole, or had no connection any more"
         )
     if counts.gaps:
-        text += f"; {counts.gaps} frames are missing in the recording"
-    if reader.torn_bytes:
-        text += f"; the recording ends torn ({reader.torn_bytes} bytes)"
-    click.echo(text, err=True)
+        told.append(f"{counts.gaps} frames are missing in the recording")
+    _say(told, reader)
     sys.exit(1 if check and differing else 0)
+
+
+def _say(told: list[str], reader: RecordingReader) -> None:
+    """What there is to say at the end, on standard error."""
+    if reader.torn_bytes:
+        told.append(f"the recording ends torn ({reader.torn_bytes} bytes)")
+    if told:
+        click.echo("; ".join(told), err=True)

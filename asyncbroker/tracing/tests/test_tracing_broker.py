@@ -6,7 +6,9 @@ import json
 import socket
 import struct
 import threading
+import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 
 from confluent_kafka import Consumer, Producer
 
@@ -15,6 +17,7 @@ from asyncbroker.testing import BrokerThread, ErrorCode
 from asyncbroker.tests.broker_process import BrokerProcess
 from asyncbroker.tests.edge_harness import request_frame
 from asyncbroker.tracing.exchange import Exchange
+from asyncbroker.tracing.recording import Kind, RecordingReader
 from asyncbroker.tracing.writer import TraceWriter
 
 
@@ -104,6 +107,22 @@ def test_serve_writes_json_lines_of_what_is_chosen() -> None:
         assert line["correlation_id"] == 5
         assert line["response"]["brokers"][0]["port"] == broker.address[1]
         assert not any('"ApiVersions"' in line for line in broker.errors)
+
+
+def test_a_trace_a_recording_and_metrics_go_together(tmp_path: Path) -> None:
+    options = ("--memory", "--listen=127.0.0.1:0", "--trace", f"--record={tmp_path / 'r'}")
+    with BrokerProcess(*options, "--metrics=0") as broker:
+        where = broker.wait_for_line("metrics at").split()[-1]
+        with broker.connect() as peer:
+            peer.ask("ApiVersions", 0)
+        assert "v0 #" in broker.wait_for_line("ApiVersions")
+        with urllib.request.urlopen(where, timeout=10) as answer:
+            assert b'requests_total{api="ApiVersions"} 1.0' in answer.read()
+        broker.process.terminate()
+        assert broker.wait() == 0
+    with (tmp_path / "r").open("rb") as file:
+        kinds = [entry.kind for entry in RecordingReader(file)]
+    assert kinds == [Kind.OPENED, Kind.REQUEST, Kind.RESPONSE]
 
 
 def test_serve_refuses_a_choice_that_says_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -108,3 +109,37 @@ def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
     result = replay(tmp_path / "f", "127.0.0.1:1")
     assert result.returncode == 1
     assert "no recording of ours" in result.stderr
+
+
+def test_a_recording_that_was_cut_is_replayed_up_to_there(recording: Path) -> None:
+    whole = recording.read_bytes()
+    with BrokerThread() as broker:
+        for end in range(12, len(whole), len(whole) // 5):
+            recording.write_bytes(whole[:end])
+            result = replay(recording, broker.bootstrap_servers)
+            assert result.returncode == 0, result.stderr
+            assert " 0 differ" in result.stderr
+    recording.write_bytes(whole[:-3])
+    result = replay(recording, "--as-test", str(recording.with_suffix(".py")))
+    assert (result.returncode, "ends torn" in result.stderr) == (0, True)
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure(recording: Path) -> None:
+    with BrokerThread() as broker:
+        # Each answer differs: there is much to print.
+        broker.faults.on(api="Produce").error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        ours, theirs = os.pipe()
+        os.close(ours)
+        command = [sys.executable, "-m", "asyncbroker", "replay", str(recording)]
+        try:
+            result = subprocess.run(
+                [*command, broker.bootstrap_servers],
+                stdout=theirs,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+        finally:
+            os.close(theirs)
+    assert result.stderr == ""
