@@ -32,10 +32,7 @@ class Target:
 
     def memory_mb(self) -> float:
         """Resident memory in MB (10^6 bytes), or 0 when the process is not known."""
-        if not self.pid:
-            return 0.0
-        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+        return memory_mb(self.pid) if self.pid else 0.0
 
     @classmethod
     def parse(cls, text: str) -> Target:
@@ -43,6 +40,11 @@ class Target:
         name, _, address = text.partition("=")
         host, port, pid = address.split(":")
         return cls(name, host, int(port), int(pid))
+
+
+def memory_mb(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def free_port() -> int:
@@ -81,12 +83,11 @@ def asyncbroker(directory: Path) -> Iterator[Target]:
         yield Target("asyncbroker", host, int(port), child.pid)
 
 
-@contextlib.contextmanager
-def apache_kafka(
-    directory: Path, classpath: str, settings: tuple[str, ...], log_path: Path | None = None
-) -> Iterator[Target]:
-    """Apache Kafka, one node, KRaft, with its default flush policy: it never waits for the disk.
-    What it logs goes to `log_path`."""
+def prepare_kafka(
+    directory: Path, classpath: str, settings: tuple[str, ...]
+) -> tuple[int, list[str]]:
+    """Formats the storage of Apache Kafka, one node, KRaft; returns the port that it will listen
+    on, and what follows `java` and its options in the command that starts it."""
     port, controller = free_port(), free_port()
     properties = directory.with_suffix(".properties")
     lines = (
@@ -104,19 +105,26 @@ def apache_kafka(
         *settings,
     )
     properties.write_text("\n".join(lines) + "\n")
-    java = ["java", "-cp", classpath]
-    arguments = ["format", "-t", KAFKA_CLUSTER_ID, "-c", str(properties)]
+    format_storage = ["format", "-t", KAFKA_CLUSTER_ID, "-c", str(properties)]
     subprocess.run(
-        [*java, "-Xmx256m", "kafka.tools.StorageTool", *arguments],
+        ["java", "-Xmx256m", "-cp", classpath, "kafka.tools.StorageTool", *format_storage],
         check=True,
         stdout=subprocess.DEVNULL,
     )
+    return port, ["-cp", classpath, "kafka.Kafka", str(properties)]
+
+
+@contextlib.contextmanager
+def apache_kafka(
+    directory: Path, classpath: str, settings: tuple[str, ...], log_path: Path | None = None
+) -> Iterator[Target]:
+    """Apache Kafka with its default flush policy: it never waits for the disk. What it logs goes to
+    `log_path`."""
+    port, run = prepare_kafka(directory, classpath, settings)
     heap = ["-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
     with (
         open(log_path or os.devnull, "wb") as log,
-        process(
-            [*java, *heap, "kafka.Kafka", str(properties)], stdout=log, stderr=subprocess.STDOUT
-        ) as child,
+        process(["java", *heap, *run], stdout=log, stderr=subprocess.STDOUT) as child,
     ):
         wait_for_port(port, child)
         yield Target("Apache Kafka", "127.0.0.1", port, child.pid)

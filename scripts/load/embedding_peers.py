@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from brokers import free_port, process
+from brokers import free_port, memory_mb, prepare_kafka, process
 from start import ask_api_versions, environment
 
 OURS, OURS_PROCESS = "asyncbroker embedded", "asyncbroker as a process"
@@ -32,34 +32,40 @@ FIELDS = ("answer_ms", "record_ms", "rebalance_ms", "stop_ms", "memory_mb")
 # Not too long for a broker that minds the least session timeout of Kafka's defaults.
 MEMBER = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 100, "auto.offset.reset": "earliest"}
 
-Started = tuple[str, int]
-"""The address, and the process to measure."""
+Started = tuple[float, str, int]
+"""When its clock started, the address, and the process to measure."""
 
 
 @contextlib.contextmanager
 def embedded() -> Iterator[Started]:
     from asyncbroker.testing.thread import BrokerThread
 
+    began = time.perf_counter()
     with BrokerThread() as broker:
-        yield broker.bootstrap_servers, os.getpid()
+        yield began, broker.bootstrap_servers, os.getpid()
 
 
 @contextlib.contextmanager
 def mock() -> Iterator[Started]:
     from confluent_kafka import Producer
 
+    began = time.perf_counter()
     producer = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": ""})
     (node,) = producer.list_topics(timeout=SECONDS_MAX).brokers.values()
-    yield f"{node.host}:{node.port}", os.getpid()
+    yield began, f"{node.host}:{node.port}", os.getpid()
     del producer
 
 
 @contextlib.contextmanager
-def command(words: list[str]) -> Iterator[Started]:
+def started(command: list[str], port: int) -> Iterator[Started]:
+    began = time.perf_counter()
+    with process(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+        yield began, f"127.0.0.1:{port}", child.pid
+
+
+def command(words: list[str]) -> contextlib.AbstractContextManager[Started]:
     port = free_port()
-    named = [word.replace("{port}", str(port)) for word in words]
-    with process(named, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
-        yield f"127.0.0.1:{port}", child.pid
+    return started([word.replace("{port}", str(port)) for word in words], port)
 
 
 def ours_process() -> contextlib.AbstractContextManager[Started]:
@@ -72,34 +78,11 @@ def ours_process() -> contextlib.AbstractContextManager[Started]:
 def kafka() -> Iterator[Started]:
     """With its storage formatted before: that is twice as long again, but need not be done anew."""
     classpath = Path(os.environ[CLASSPATH]).read_text().strip()
-    controller = free_port()
+    settings = ("offsets.topic.num.partitions=1", "group.initial.rebalance.delay.ms=0")
     with tempfile.TemporaryDirectory() as directory:
-        port = free_port()
-        properties = Path(directory, "server.properties")
-        lines = (
-            "process.roles=broker,controller",
-            "node.id=1",
-            f"controller.quorum.voters=1@127.0.0.1:{controller}",
-            f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-            f"advertised.listeners=PLAINTEXT://127.0.0.1:{port}",
-            "controller.listener.names=CONTROLLER",
-            f"log.dirs={directory}/data",
-            "offsets.topic.replication.factor=1",
-            "offsets.topic.num.partitions=1",
-            "group.initial.rebalance.delay.ms=0",
-        )
-        properties.write_text("\n".join(lines) + "\n")
-        java = ["java", "-Xmx512m", "-cp", classpath]
-        form = ["kafka.tools.StorageTool", "format", "-t", "abcdefghijklmnopqrstuv", "-c"]
-        subprocess.run([*java, *form, str(properties)], check=True, stdout=subprocess.DEVNULL)
-        FORMATTED_AT.append(time.perf_counter())
-        run = [*java, "kafka.Kafka", str(properties)]
-        with process(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
-            yield f"127.0.0.1:{port}", child.pid
-
-
-# When the clock starts for who has to prepare something.
-FORMATTED_AT: list[float] = []
+        port, run = prepare_kafka(Path(directory, "data"), classpath, settings)
+        with started(["java", "-Xmx512m", *run], port) as kafka:
+            yield kafka
 
 
 def starter(kind: str) -> Callable[[], contextlib.AbstractContextManager[Started]]:
@@ -114,10 +97,8 @@ def sample(kind: str) -> dict[str, float]:
     if kind == OURS:
         import asyncbroker.testing.thread  # noqa: F401
     before_mb = memory_mb(os.getpid())
-    began = time.perf_counter()
     found: dict[str, float] = {}
-    with starter(kind)() as (address, pid):
-        began = FORMATTED_AT.pop() if FORMATTED_AT else began
+    with starter(kind)() as (began, address, pid):
         ask_api_versions(int(address.rpartition(":")[2]), time.monotonic() + SECONDS_MAX)
         found["answer_ms"] = milliseconds_since(began)
         found["memory_mb"] = memory_mb(pid) - (before_mb if pid == os.getpid() else 0.0)
@@ -176,11 +157,6 @@ def rebalance(address: str) -> float:
 
 def milliseconds_since(began: float) -> float:
     return (time.perf_counter() - began) * 1000
-
-
-def memory_mb(pid: int) -> float:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def table(samples: dict[str, list[dict[str, float]]]) -> str:
