@@ -34,7 +34,8 @@ WAITERS_BOUNDS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1
 
 
 class Histogram:
-    """How many values lay where. Any thread may add to it."""
+    """How many values lay where. Added to by `observe` on the event loop's thread, or by `timed` in
+    any, and not by both: only the second takes a lock."""
 
     __slots__ = ("_lock", "bounds", "counts", "total")
 
@@ -47,13 +48,11 @@ class Histogram:
 
     def observe(self, value: float) -> None:
         """Adds one value."""
-        index = bisect_left(self.bounds, value)
-        with self._lock:
-            self.counts[index] += 1
-            self.total += value
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
 
     def timed(self, function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-        """The function, with how long it took added to this; also when it fails."""
+        """The function, with how long it took added to this; also when it fails. Any thread."""
         return functools.partial(self._time, function)
 
     def _time(
@@ -66,7 +65,9 @@ class Histogram:
         try:
             return function(*args, **kwargs)
         finally:
-            self.observe(time.perf_counter() - began)
+            took = time.perf_counter() - began
+            with self._lock:
+                self.observe(took)
 
 
 @dataclass(slots=True)
@@ -110,10 +111,6 @@ class StorageMetrics:
     cleaner_read_bytes: int = 0
     cleaner_kept_bytes: int = 0
     start_seconds: float = 0.0  # a level
-
-    def timed_append(self, append: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-        """The function of a log that appends, measured if somebody asks for that."""
-        return append if self.append_seconds is None else self.append_seconds.timed(append)
 
 
 @dataclass(slots=True)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,6 +29,7 @@ from asyncbroker.log.config import INT64_MAX, LogConfig
 from asyncbroker.log.errors import CorruptLog
 from asyncbroker.log.reserve import FULL_ERRORS, disk_full
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
+from asyncbroker.queued_append import QueuedAppend
 from asyncbroker.storage import DISK_ERRORS, PASSING_ERRORS, Storage
 
 if TYPE_CHECKING:
@@ -89,7 +91,7 @@ class Partition:
         self.traffic = storage.part_of_traffic()
         self._clock_wall_ms = storage.clock.wall_ms
         self._refusal: KafkaError | None = None
-        self._queue: deque[_QueuedAppend] = deque()
+        self._queue: deque[QueuedAppend] = deque()
         self._unwritten_bytes = 0
         # True while an append may not run on the loop: behind others, or behind the disk.
         self._is_handing_over = False
@@ -138,8 +140,10 @@ class Partition:
             or log.config.message_timestamp_before_max_ms != INT64_MAX
         ):
             return self._hand_over(batch, header, is_client)
+        append_seconds = self._storage.metrics.append_seconds
+        began = 0.0 if append_seconds is None else time.perf_counter()
         try:
-            appended = self._storage.metrics.timed_append(log.append)(
+            appended = log.append(
                 batch,
                 header,
                 leader_epoch=self.leader_epoch,
@@ -151,6 +155,9 @@ class Partition:
                 # There is room for those, and a thread may wait for it.
                 return self._hand_over(batch, header, is_client)
             raise self._write_failed(error) from error
+        finally:
+            if append_seconds is not None:
+                append_seconds.observe(time.perf_counter() - began)
         self._appended(header)
         return appended
 
@@ -170,7 +177,7 @@ class Partition:
         self, batch: bytearray | memoryview, header: BatchHeader, is_client: bool
     ) -> asyncio.Future[Appended]:
         """Queues an append for a worker thread; everything that comes later stays behind it."""
-        queued = _QueuedAppend(batch, header, is_client)
+        queued = QueuedAppend(batch, header, is_client)
         self._queue.append(queued)
         self._is_handing_over = True
         if not self._is_draining_queue:
@@ -186,7 +193,7 @@ class Partition:
         done.add_done_callback(lambda done: self._drained(queued, done))
 
     def _append_all(
-        self, queued: list[_QueuedAppend], now_ms: int
+        self, queued: list[QueuedAppend], now_ms: int
     ) -> list[Appended | KafkaError | OSError]:
         """In a thread: appends in order. After an error that does not pass, nothing is tried."""
         outcomes: list[Appended | KafkaError | OSError] = []
@@ -195,6 +202,7 @@ class Partition:
             if broken is not None:
                 outcomes.append(broken)
                 continue
+            began = time.perf_counter()
             try:
                 outcomes.append(self._append_one(item, now_ms))
             except KafkaError as error:
@@ -203,12 +211,13 @@ class Partition:
                 outcomes.append(error)
                 if error.errno not in PASSING_ERRORS:
                     broken = error
+            item.seconds = time.perf_counter() - began
         return outcomes
 
-    def _append_one(self, item: _QueuedAppend, now_ms: int) -> Appended:
+    def _append_one(self, item: QueuedAppend, now_ms: int) -> Appended:
         """In a thread. What the coordinators write has room on a full disk, as far as it goes."""
         append = functools.partial(
-            self._storage.metrics.timed_append(self.log.append),
+            self.log.append,
             item.batch,
             item.header,
             leader_epoch=self.leader_epoch,
@@ -223,7 +232,7 @@ class Partition:
 
     def _drained(
         self,
-        queued: list[_QueuedAppend],
+        queued: list[QueuedAppend],
         done: asyncio.Future[list[Appended | KafkaError | OSError]],
     ) -> None:
         """Back on the loop: answers the appends of one drain, then takes what came meanwhile."""
@@ -231,6 +240,10 @@ class Partition:
         changes, self._between_appends = self._between_appends, []
         for change in changes:
             change()
+        if (append_seconds := self._storage.metrics.append_seconds) is not None:
+            for item in queued:
+                if item.seconds is not None:
+                    append_seconds.observe(item.seconds)
         if (bug := done.exception()) is not None:
             for item in queued:
                 item.fail(bug)
@@ -476,23 +489,3 @@ class Partition:
             return KafkaError(self._refusal.code, self._refusal.message)
         assert self._storage.error is not None
         return self._storage_error(self._storage.error)
-
-
-class _QueuedAppend:
-    """An append that waits for, or is with, a worker thread."""
-
-    __slots__ = ("batch", "future", "header", "is_client")
-
-    def __init__(self, batch: bytearray | memoryview, header: BatchHeader, is_client: bool) -> None:
-        self.batch = batch
-        self.header = header
-        self.is_client = is_client
-        self.future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
-
-    def succeed(self, appended: Appended) -> None:
-        if not self.future.done():
-            self.future.set_result(appended)
-
-    def fail(self, error: BaseException) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)

@@ -150,6 +150,18 @@ async def test_a_commit_round_and_its_fsync_are_measured(tmp_path: Path) -> None
         assert values["log_undurable_partitions"] == 0
 
 
+async def test_appends_in_a_thread_are_measured_as_those_on_the_loop(tmp_path: Path) -> None:
+    async with under_test(
+        files=RealFiles(), log_dirs=str(tmp_path), asyncbroker_append_inline_max_bytes="200"
+    ) as test:
+        seconds = test.broker.storage.metrics.append_seconds = Histogram()
+        await test.topic()
+        for count in (1, 100, 1):
+            await test.produce(batch_of(count))
+        assert sum(seconds.counts) == 3
+        assert seconds.total > 0
+
+
 async def test_an_offline_directory_is_told() -> None:
     async with under_test() as test:
         await test.topic(partitions=2)
