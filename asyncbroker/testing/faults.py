@@ -19,7 +19,7 @@ from typing import Final
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.testing.arguments import Milliseconds, checked, checked_methods
 from asyncbroker.testing.disk import Disk
-from asyncbroker.testing.requests import NO_PARTITION, Request
+from asyncbroker.testing.requests import NO_PARTITION, Request, check_api
 
 Predicate = Callable[[Request], bool]
 
@@ -309,22 +309,9 @@ def _check_numbers(nth: int, times: int | None, probability: float) -> None:
 
 
 def _check_names(apis: frozenset[str] | None) -> None:
-    from asyncbroker.protocol.api import API_BY_NAME
-    from asyncbroker.settings import nearest
-
     if apis is None:
         return
     if not apis:
         raise ValueError("api names no API; without it, all are meant")
     for name in sorted(apis):
-        if name not in API_BY_NAME:
-            raise ValueError(f"Kafka has no API {name}{nearest(name, API_BY_NAME)}")
-
-
-SESSION_ERRORS: Final = frozenset(
-    {
-        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
-        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
-    }
-)
+        check_api(name)

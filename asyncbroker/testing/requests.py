@@ -15,7 +15,10 @@ from dataclasses import dataclass, field, is_dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
+from asyncbroker.protocol.api import API_BY_NAME
 from asyncbroker.protocol.errors import KafkaError
+from asyncbroker.settings import nearest
+from asyncbroker.testing.arguments import checked
 from asyncbroker.tracing.describe import error_names, groups_of
 from asyncbroker.tracing.text import printable
 
@@ -125,8 +128,12 @@ class Requests:
     def __len__(self) -> int:
         return len(self._ring)
 
+    @checked
     def of(self, api: str | None = None, topic: str | None = None) -> list[Request]:
-        """Those of one API, about one topic."""
+        """Those of one API, about one topic. Raises ValueError for an API that Kafka does not have,
+        of which none would ever be found."""
+        if api is not None:
+            check_api(api)
         return [
             request
             for request in self
@@ -185,6 +192,12 @@ class Requests:
         if len(lines) > lines_max:
             lines = [f"... {len(lines) - lines_max} lines before these", *lines[-lines_max:]]
         return "\n".join(lines)
+
+
+def check_api(name: str) -> None:
+    """Raises ValueError, with the name that may be meant, unless Kafka has this API."""
+    if name not in API_BY_NAME:
+        raise ValueError(f"Kafka has no API {name}{nearest(name, API_BY_NAME)}")
 
 
 def _first_of(item: Any, names: Iterable[str]) -> Any:

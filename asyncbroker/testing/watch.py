@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from asyncbroker.protocol.errors import KafkaError, ProtocolError
+from asyncbroker.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from asyncbroker.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchResponse,
@@ -24,7 +24,6 @@ from asyncbroker.testing.corruption import corrupt_request, corrupt_response, wi
 from asyncbroker.testing.faults import (
     FETCH,
     PRODUCE,
-    SESSION_ERRORS,
     TIMES,
     Fault,
     FaultKind,
@@ -38,6 +37,14 @@ if TYPE_CHECKING:
     from asyncbroker.context import RequestContext
     from asyncbroker.handlers import Handle
     from asyncbroker.protocol.api import Api
+
+SESSION_ERRORS: Final = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
 
 
 class Watch:

@@ -36,6 +36,7 @@ WRONG: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda b: b.topic("t").create("2"), TypeError, "partitions='2' is not int or None"),
     (lambda b: b.scenarios.leader_moves(b.topic("t")), TypeError, "topic=.* is not str"),
     (lambda b: b.faults.on(version="9"), TypeError, "version='9' is not int, some of int or"),
+    (lambda b: b.requests.of("Produced"), ValueError, "no API Produced; did you mean Produce"),
     (lambda b: b.faults.on(nth="3"), TypeError, "nth='3' is not int"),
     (lambda b: b.faults.on().error("X"), TypeError, "code='X' is not ErrorCode or int"),
 ]
