@@ -14,6 +14,7 @@ directory meanwhile, and the sums say nothing.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping
 from typing import Final
@@ -62,9 +63,17 @@ class CheckpointSums:
     def write(self, name: str, data: bytes) -> None:
         """Replaces a checkpoint durably, and its sum."""
         after = crc32c(data)
-        self._sums[name] = [*self._sums.get(name, []), after]
-        self._files.write_atomically(self._path, encode_sums(self._sums))
-        self._files.write_atomically(f"{self._directory}/{name}", data)
+        before = self._sums.get(name, [])
+        self._sums[name] = [*before, after]
+        try:
+            self._files.write_atomically(self._path, encode_sums(self._sums))
+            self._files.write_atomically(f"{self._directory}/{name}", data)
+        except OSError:
+            # On a full disk this goes on for long: it is no sum more each time.
+            with contextlib.suppress(OSError):
+                if before and self._sum_of(name) in before:
+                    self._sums[name] = before
+            raise
         self._sums[name] = [after]
 
     def _sum_of(self, name: str) -> int:

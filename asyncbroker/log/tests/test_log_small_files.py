@@ -148,3 +148,24 @@ def test_a_crash_between_sum_and_checkpoint_leaves_either() -> None:
     files.on_call = None
     directory.close(clean=False)
     assert opened(files)[1].log_start_offset == 1
+
+
+def test_sums_grow_no_longer_while_the_disk_is_full() -> None:
+    files = written()
+    directory, log = opened(files)
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "write_atomically" and path.endswith("log-start-offset-checkpoint"):
+            raise OSError(28, "No space left on device")
+
+    files.on_call = fail
+    sizes = set()
+    for start in range(2, 7):
+        log.advance_log_start(start)
+        with pytest.raises(OSError, match="No space"):
+            directory.record_log_starts([("flights", 0)])
+        sizes.add(len(files.read_whole(f"{PATH}/.asyncbroker_checksums")))
+    assert len(sizes) == 1
+    directory.close(clean=False)
+    files.on_call = None
+    assert opened(files)[1].log_start_offset == 1
