@@ -7,9 +7,9 @@ there and still compacted, and whether to stop, and waits as long as the limit o
 says. A compacted segment is shown to readers between two appends.
 
 Nothing is compacted that is not durable in its file, with a recovery point that is written down and
-says so: else a start could replay older bytes onto newer ones. A log in which damage is found is
-left as it is until the next start, and so is one that cannot be compacted for another reason that
-will not pass; a full disk is one that passes.
+says so, or that the journal still has: else a start could replay older bytes onto newer ones. A log
+in which damage is found is left as it is until the next start, and so is one that cannot be
+compacted for another reason that will not pass; a full disk is one that passes.
 """
 
 from __future__ import annotations
@@ -227,10 +227,9 @@ class Cleaner:
 
     async def _make_durable(self, partition: Partition, plan: CleaningPlan) -> None:
         """See the head of this file."""
-        name, index = partition.topic, partition.index
-        if self._logs.written_recovery_point(name, index) < plan.end_offset:
-            await self._storage.workers.run(self._logs.checkpoint_partition, name, index)
-        if self._logs.written_recovery_point(name, index) < plan.end_offset:
+        record = self._logs.checkpoint_partition
+        point = await self._storage.workers.run(record, partition.topic, partition.index)
+        if point < plan.end_offset:
             raise _Stopped("it is not durable yet")
 
     async def _drive(self, partition: Partition, steps: Steps) -> None:

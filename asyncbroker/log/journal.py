@@ -18,10 +18,11 @@ Invariants:
 2. `release` comes after the files of all frames below were synced and after that was recorded
    durably in the recovery points; it is durable itself before it frees anything.
 3. So replay passes over every frame up to its partition's recorded recovery point, or below the
-   recorded log start. Whoever rewrites, renames or removes a segment file that replay might write
-   to must first have the recovery point (`LogDirectory.written_recovery_point`) at or beyond the
-   end of that segment, or remove the oldest segments of the log. Cutting a log back takes promises
-   back: `LogDirectory.lower_recovery_point` empties the journal before it does.
+   recorded log start. Whoever rewrites or renames a segment file that replay might write to must
+   first have `LogDirectory.checkpoint_partition` empty the journal of it: the recovery points alone
+   are not enough, since that file may be damaged when it is needed. Only the oldest segments of a
+   log may be removed. Cutting a log back takes promises back: `LogDirectory.lower_recovery_point`
+   empties the journal before it does.
 4. Each life of a broker has an id of its own in the journal's head; rounds of another id are
    nothing. The head changes when the journal is empty, and only then.
 
@@ -131,11 +132,6 @@ class Journal:
         return self._ring_bytes // 4
 
     @property
-    def head(self) -> int:
-        """Where the next round goes: all before it is durable, and noted by its logs."""
-        return self._head
-
-    @property
     def is_filling(self) -> bool:
         """Whether it is time to free some of it."""
         return self._head - self._live_from > self._ring_bytes // 2
@@ -199,6 +195,13 @@ class Journal:
 
     # ---- rounds
 
+    @property
+    def head(self) -> int:
+        """Where the next round goes: all before it is durable, and noted by its logs. Waits for the
+        round that is under way."""
+        with self._lock:
+            return self._head
+
     def append(self, wanted: Sequence[Stretch]) -> list[Stretch]:
         """Makes stretches durable as one round and tells their logs so; those that are now. Left
         out are those that cannot be read, and all of them without room.
@@ -211,19 +214,28 @@ class Journal:
         if not read:
             return []
         stretches = [stretch for stretch, _ in read]
-        payloads = [data for _, data in read]
-        frames = [
-            frame_of(
-                stretch.log.topic_id,
-                stretch.partition,
-                stretch.segment.base_offset,
-                stretch.position,
-                stretch.end_offset,
+        made = [
+            (
+                stretch,
+                frame_of(
+                    stretch.log.topic_id,
+                    stretch.partition,
+                    stretch.segment.base_offset,
+                    stretch.position,
+                    stretch.end_offset,
+                    payload,
+                ),
                 payload,
             )
             for stretch, payload in read
         ]
         with self._lock:
+            # What its file has for sure by now may be compacted next: no replay may write it.
+            made = [each for each in made if each[0].log.flushed_end_offset < each[0].end_offset]
+            if not made:
+                return stretches
+            frames = [frame for _, frame, _ in made]
+            payloads = [payload for _, _, payload in made]
             size = round_bytes(len(frames), sum(frame.size for frame in frames))
             position = self._head
             in_ring = position % self._ring_bytes
@@ -233,7 +245,7 @@ class Journal:
             if position + size + BLOCK_BYTES > self._live_from + self._ring_bytes:
                 return []
             self._write(position, self._live_from, frames, payloads)
-            for stretch in stretches:
+            for stretch, _, _ in made:
                 stretch.log.journaled(stretch)
             self._advance(position, size)
         return stretches

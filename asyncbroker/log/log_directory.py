@@ -380,20 +380,21 @@ class LogDirectory:
         if self.journal is not None:
             self.journal.release(position)
 
-    def written_recovery_point(self, topic: str, partition: int) -> int:
-        """Up to which offset a partition needs no recovery, as the file says it."""
-        return self._offsets.written_recovery_point((topic, partition))
-
-    def checkpoint_partition(self, topic: str, partition: int) -> None:
-        """Makes all of one partition durable and records that. OSError if it cannot be."""
+    def checkpoint_partition(self, topic: str, partition: int) -> int:
+        """Makes all of one partition durable, records that, and frees the journal, so that no
+        replay writes to what is older than its newest segment, even where the record is lost; the
+        recovery point. OSError if it cannot be."""
         key = (topic, partition)
-        log = self.logs[key]
+        if (log := self.logs.get(key)) is None:
+            return 0  # it was deleted
         log.flush()
         point = log.checkpoint()
         with self._mutex:
             if self.logs.get(key) is log:
                 self._offsets.raise_recovery_point(key, point)
                 self._offsets.write()
+        self.free_journal()
+        return point
 
     def cleaner_offset(self, topic: str, partition: int) -> int | None:
         """Up to where a partition was compacted; None for never."""

@@ -98,10 +98,6 @@ class OffsetCheckpoints:
             for name, offsets in self._all()
         )
 
-    def written_recovery_point(self, key: TopicPartition) -> int:
-        """Up to which offset a partition needs no recovery, as the file says it."""
-        return self._written.get(RECOVERY_POINTS, {}).get(key, 0)
-
     def _all(self) -> tuple[tuple[str, dict[TopicPartition, int]], ...]:
         return (
             (RECOVERY_POINTS, self.recovery_points),

@@ -30,6 +30,7 @@ from asyncbroker.log.journal_replay import live_rounds
 from asyncbroker.log.log_directory import LogDirectory
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.segment import LOG_SUFFIX, segment_name
+from asyncbroker.log.tests.cleaner_harness import batches_of, clean, kept, offsets, put, roll
 from asyncbroker.log.tests.crash_disk import synced_only
 from asyncbroker.log.tests.crash_files import CrashFiles
 from asyncbroker.log.tests.log_harness import append, batch, read_all
@@ -213,6 +214,39 @@ def test_a_journal_that_is_not_wanted_any_more_is_replayed_and_removed() -> None
     disk.lose_power()
     assert values(disk.logs[0]) == [b"first", b"second"]
     assert not disk.files.exists(f"data/{JOURNAL}")
+
+
+def test_a_compacted_segment_is_not_written_over_where_the_recovery_points_are_damaged() -> None:
+    disk = Disk()
+    disk.prepare()
+    log = disk.logs[0]
+    for number in range(4):
+        put(log, (b"key", b"%d" % number))
+        assert disk.commit()
+    roll(log)
+    assert disk.directory.checkpoint_partition("flights", 0) == log.end_offset
+    clean(log)
+    compacted = batches_of(log)
+    assert offsets(kept(log)) == [0, 4]
+    path = "data/recovery-point-offset-checkpoint"
+    disk.files.write_whole(path, flipped(disk.files.read_whole(path), -2))
+    disk.files.open(path).datasync()
+    disk.lose_power()
+    assert batches_of(disk.logs[0]) == compacted
+
+
+def test_a_round_leaves_out_what_was_synced_while_it_waited() -> None:
+    disk = Disk()
+    disk.prepare()
+    append(disk.logs[0], batch(b"second"))
+    stretch = disk.logs[0].stretch_for_journal(0, 100_000)
+    assert stretch is not None
+    disk.directory.checkpoint_partition("flights", 0)
+    journal = disk.directory.journal
+    assert journal is not None
+    before = journal.head
+    assert journal.append([stretch]) == [stretch]
+    assert journal.head == before
 
 
 # ---- the ring
