@@ -197,6 +197,7 @@ class Broker:
     ) -> list[Record]:
         """Waits for so many records in a topic (and returns all it has), for so many members in a
         group, for a state of it, for a condition. Raises WaitTimedOut after `timeout` seconds."""
+        __tracebackhide__ = True
         wanted = Wanted(records, topic, group, members, state, until)
         return await wait_for(lambda: self._node.broker, wanted, timeout)
 

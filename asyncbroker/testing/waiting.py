@@ -72,6 +72,8 @@ async def wait_for(
     broker_now: Callable[[], Broker], wanted: Wanted, timeout: float
 ) -> list[Record]:
     """Returns the topic's records, if it is records that were waited for. Raises WaitTimedOut."""
+    # As with the assertions, the test's line is what pytest is to show.
+    __tracebackhide__ = True
     wanted.check()
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout

@@ -240,6 +240,10 @@ def test_an_error_is_shown_where_it_was_raised_and_not_how_it_got_here() -> None
             assert "_base.py" not in files
             shown = [Path(entry.path).name for entry in caught.traceback.filter(caught)]
             assert shown[:3] == [Path(__file__).name, Path(__file__).name, "embedding.py"]
+        with pytest.raises(WaitTimedOut) as timed_out:
+            broker.wait_for(records=1, topic="t", timeout=0.01)
+        shown = [Path(entry.path).name for entry in timed_out.traceback.filter(timed_out)]
+        assert shown == [Path(__file__).name]
 
 
 async def test_a_coroutine_waits_for_a_broker_in_a_thread_without_stopping_its_loop() -> None:
