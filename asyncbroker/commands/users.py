@@ -104,7 +104,7 @@ def add(
             )
             for each in credentials
         ]
-        _change_stored(data, lambda _: puts)
+        _change_stored(data, lambda _: puts, may_make=True)
         return
     with connected(bootstrap_servers, timeout_s) as cluster:
         alter_users(cluster, upserted=credentials)
@@ -185,15 +185,22 @@ def _read_password(name: str) -> str:
     return password
 
 
-def _change_stored(data: str, changes: Callable[[Found], Sequence[Change]]) -> Found:
-    """Changes the users in a data directory; returns those that were there, as `describe_users`
-    does."""
+def _change_stored(
+    data: str, changes: Callable[[Found], Sequence[Change]], *, may_make: bool = False
+) -> Found:
+    """Changes the users in a data directory, which is made only if it may be; returns those that
+    were there, as `describe_users` does."""
     from asyncbroker.log.errors import DirectoryRefused
     from asyncbroker.metadata_store import FILE_NAME, SqliteMetadataStore
 
+    path = os.path.join(data, FILE_NAME)
+    if not may_make and not os.path.exists(path):
+        raise click.ClickException(
+            f"{data} is not the directory of a broker: it has no {FILE_NAME}"
+        )
     try:
         os.makedirs(data, exist_ok=True)
-        store = SqliteMetadataStore(os.path.join(data, FILE_NAME))
+        store = SqliteMetadataStore(path)
         state = store.open()
     except (DirectoryRefused, OSError) as error:
         text = str(error)
