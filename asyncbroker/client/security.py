@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from asyncbroker.client.errors import AuthenticationFailed, ClientError
+from asyncbroker.client.errors import AuthenticationFailed, ClientError, error_code
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
@@ -34,6 +34,8 @@ from asyncbroker.protocol.messages.sasl_handshake import (
 )
 
 if TYPE_CHECKING:
+    import ssl
+
     from asyncbroker.client.connection import Address, Connection, Deadline
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -82,26 +84,35 @@ class Security:
         return self.protocol.endswith("SSL")
 
     def connect(self, address: Address, timeout_s: float) -> socket.socket:
-        """A connected socket, inside TLS if that is asked for; raises OSError."""
+        """A connected socket, inside TLS if that is asked for. Raises OSError, or ClientError when
+        a file cannot be used: trying again would not help."""
+        context = self._tls_context() if self.has_tls else None
         connected = socket.create_connection((address.host, address.port), timeout_s)
         try:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return self._wrap(connected, address.host) if self.has_tls else connected
+            if context is None:
+                return connected
+            return context.wrap_socket(connected, server_hostname=address.host)
         except BaseException:
             connected.close()
             raise
 
-    def _wrap(self, connected: socket.socket, host: str) -> socket.socket:
+    def _tls_context(self) -> ssl.SSLContext:
         import ssl  # Only TLS needs it, and it takes a while to import.
 
-        context = ssl.create_default_context(cafile=self.ssl_truststore_location)
+        truststore, keystore = self.ssl_truststore_location, self.ssl_keystore_location
+        try:
+            context = ssl.create_default_context(cafile=truststore)
+        except (OSError, ValueError) as error:
+            raise _unusable("ssl.truststore.location", truststore, error) from error
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.check_hostname = self.ssl_check_hostname
-        if self.ssl_keystore_location is not None:
-            context.load_cert_chain(
-                self.ssl_keystore_location, password=self.ssl_key_password or ""
-            )
-        return context.wrap_socket(connected, server_hostname=host)
+        if keystore is not None:
+            try:
+                context.load_cert_chain(keystore, password=self.ssl_key_password or "")
+            except (OSError, ValueError) as error:
+                raise _unusable("ssl.keystore.location", keystore, error) from error
+        return context
 
     def log_in(self, connection: Connection, deadline: Deadline) -> int:
         """Logs in on a new connection, or again. Returns for how many milliseconds; 0 is without
@@ -144,7 +155,7 @@ class Security:
 
     def _check(self, connection: Connection, code: int, message: str | None) -> None:
         if code != ErrorCode.NONE:
-            reason = message or ErrorCode(code).name
+            reason = message or error_code(code).name
             raise AuthenticationFailed(f"{self._what(connection)}: {reason}")
 
     def _what(self, connection: Connection) -> str:
@@ -152,6 +163,11 @@ class Security:
             f"login at broker {connection.address} as {self.username!r} "
             f"by {self.sasl_mechanism} failed"
         )
+
+
+def _unusable(setting: str, path: str | None, error: OSError | ValueError) -> ClientError:
+    reason = getattr(error, "strerror", None) or str(error)
+    return ClientError(f"{setting}={path}: {reason}")
 
 
 PLAINTEXT: Final = Security()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from asyncbroker.client.connection import Address
 from asyncbroker.client.errors import ClientError
 from asyncbroker.client.security import PLAINTEXT, Security, security_of
 
@@ -78,3 +81,13 @@ def test_secrets_are_not_shown() -> None:
     )
     assert "secret" not in repr(security)
     assert "alice" in repr(security)
+
+
+@pytest.mark.parametrize("store", ["truststore", "keystore"])
+def test_a_file_that_cannot_be_used_is_named_before_anything_is_connected(
+    tmp_path: Path, store: str
+) -> None:
+    path = tmp_path / "none.pem"
+    security = security_of({"security.protocol": "SSL", f"ssl.{store}.location": str(path)})
+    with pytest.raises(ClientError, match=rf"^ssl\.{store}\.location={path}: "):
+        security.connect(Address("127.0.0.1", 1), 1.0)
