@@ -59,6 +59,7 @@ from asyncbroker.workers import ThreadWorkers, Workers
 if TYPE_CHECKING:
     from asyncbroker.groups import Groups
     from asyncbroker.log.files import Files
+    from asyncbroker.log.journal import Journal
 
 logger = logging.getLogger(__name__)
 
@@ -284,6 +285,11 @@ class Broker:
     def _on_topics_deleted(self, names: Iterable[str]) -> None:
         if self._groups is not None:
             self._groups.on_topics_deleted(names)
+
+    @property
+    def journal(self) -> Journal | None:
+        """The journal of the data directory; None without one."""
+        return self._logs.journal
 
     # ---- groups
 

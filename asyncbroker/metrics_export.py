@@ -80,6 +80,9 @@ def _families() -> tuple[Family, ...]:
             "fsync_seconds", histogram, "A write that makes data durable: a journal round, a log."
         ),
         Family("commit_round_waiters", histogram, "How many waited for a commit round."),
+        Family("journal_rounds_total", counter, "Rounds that were written to the journal."),
+        Family("journal_used_bytes", gauge, "Of the journal, what a start after a crash needs."),
+        Family("journal_free_bytes", gauge, "The rest of it; without room rounds go past it."),
         Family("topics", gauge, "Topics, the internal ones too."),
         Family("partitions", gauge, "Partitions."),
         Family("partitions_offline", gauge, "Partitions that answer no request."),
@@ -179,6 +182,10 @@ def _storage(broker: Broker) -> Iterable[tuple[str, float | HistogramState]]:
         yield "append_seconds", HistogramState.of(metrics.append_seconds)
     yield "fsync_seconds", HistogramState.of(metrics.fsync_seconds)
     yield "commit_round_waiters", HistogramState.of(metrics.round_waiters)
+    journal = broker.journal
+    yield "journal_rounds_total", 0 if journal is None else journal.round_count
+    yield "journal_used_bytes", 0 if journal is None else journal.used_bytes
+    yield "journal_free_bytes", 0 if journal is None else journal.free_bytes
     yield from (
         ("bytes_in_total", traffic.bytes_in),
         ("records_in_total", traffic.records_in),

@@ -118,6 +118,8 @@ class Journal:
         # Where the last release has left it with nothing in it.
         self._empty_at = self._head
         self._lock = threading.Lock()
+        self.round_count = 0
+        """Rounds that were written since the start, those that only free something aside."""
 
     # ---- what anyone may ask at any time
 
@@ -132,9 +134,19 @@ class Journal:
         return self._ring_bytes // 4
 
     @property
+    def used_bytes(self) -> int:
+        """What replay would need."""
+        return self._head - self._live_from
+
+    @property
+    def free_bytes(self) -> int:
+        """The rest of it."""
+        return self._ring_bytes - self.used_bytes
+
+    @property
     def is_filling(self) -> bool:
         """Whether it is time to free some of it."""
-        return self._head - self._live_from > self._ring_bytes // 2
+        return self.used_bytes > self._ring_bytes // 2
 
     # ---- its file
 
@@ -248,6 +260,7 @@ class Journal:
             for stretch, _, _ in made:
                 stretch.log.journaled(stretch)
             self._advance(position, size)
+            self.round_count += 1
         return stretches
 
     def release(self, position: int) -> None:

@@ -162,6 +162,19 @@ async def test_appends_in_a_thread_are_measured_as_those_on_the_loop(tmp_path: P
         assert seconds.total > 0
 
 
+async def test_rounds_of_the_journal_are_counted_and_what_they_use_of_it(tmp_path: Path) -> None:
+    async with under_test(files=RealFiles(), log_dirs=str(tmp_path)) as test:
+        before = await figures(test.broker)
+        assert (before["journal_rounds_total"], before["journal_used_bytes"]) == (0, 0)
+        await test.topic()
+        while (values := await figures(test.broker))["journal_rounds_total"] == 0:
+            # The first rounds go past it, while it is made.
+            await test.produce(batch_of(1), acks=-1)
+        assert values["journal_used_bytes"] > 0
+        whole = before["journal_free_bytes"]
+        assert values["journal_used_bytes"] + values["journal_free_bytes"] == whole
+
+
 async def test_an_offline_directory_is_told() -> None:
     async with under_test() as test:
         await test.topic(partitions=2)
