@@ -32,6 +32,17 @@ def poll(consumer: Consumer) -> bytes:
     return value
 
 
+def member_of(broker: Broker, name: str) -> AIOKafkaConsumer:
+    """A member of group g with topic t."""
+    return AIOKafkaConsumer(
+        "t",
+        bootstrap_servers=broker.bootstrap_servers,
+        group_id="g",
+        client_id=name,
+        heartbeat_interval_ms=50,
+    )
+
+
 async def test_aiokafka_writes_and_the_test_reads() -> None:
     async with (
         Broker(num_partitions=2) as broker,
@@ -94,20 +105,10 @@ def test_a_client_reads_what_the_test_writes_and_the_test_sees_its_group() -> No
 async def test_a_second_member_makes_the_next_generation() -> None:
     async with Broker() as broker:
         await broker.topic("t").create(2)
-
-        def consumer(name: str) -> AIOKafkaConsumer:
-            return AIOKafkaConsumer(
-                "t",
-                bootstrap_servers=broker.bootstrap_servers,
-                group_id="g",
-                client_id=name,
-                heartbeat_interval_ms=50,
-            )
-
-        async with consumer("first"):
+        async with member_of(broker, "first"):
             await broker.wait_for(group="g", state="Stable", members=1)
             first = broker.group("g").generation
-            async with consumer("second"):
+            async with member_of(broker, "second"):
                 await broker.wait_for(group="g", state="Stable", members=2)
                 group = broker.group("g")
                 assert group.generation > first
@@ -119,22 +120,12 @@ async def test_a_second_member_makes_the_next_generation() -> None:
 async def test_a_rebalance_is_asserted_and_shown() -> None:
     async with Broker() as broker:
         await broker.topic("t").create(2)
-
-        def consumer(name: str) -> AIOKafkaConsumer:
-            return AIOKafkaConsumer(
-                "t",
-                bootstrap_servers=broker.bootstrap_servers,
-                group_id="g",
-                client_id=name,
-                heartbeat_interval_ms=50,
-            )
-
-        async with consumer("first"):
+        async with member_of(broker, "first"):
             await broker.wait_for(group="g", state="Stable", members=1)
             before = broker.group("g")
             with pytest.raises(AssertionError, match="it is still in generation 1"):
                 assert_rebalanced(before, broker.group("g"))
-            async with consumer("second"):
+            async with member_of(broker, "second"):
                 await broker.wait_for(group="g", state="Stable", members=2)
                 after = broker.group("g")
                 assert_rebalanced(before, after, members=2)
