@@ -68,6 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def kafka_broker(request: pytest.FixtureRequest) -> Iterator[BrokerThread]:
     """A Kafka broker for this test alone, in memory (see asyncbroker.testing.BrokerThread)."""
+    from asyncbroker.config import ConfigError
     from asyncbroker.testing.thread import BrokerThread
 
     settings = _settings_of_ini(request.config)
@@ -81,7 +82,12 @@ def kafka_broker(request: pytest.FixtureRequest) -> Iterator[BrokerThread]:
             if not is_on_disk:
                 del options["directory"]
         settings.update(_settings_of_marker(marker, keywords))
-    with BrokerThread(settings, trace=_trace_of(request.config), **options) as broker:
+    try:
+        broker = BrokerThread(settings, trace=_trace_of(request.config), **options)
+    except (ConfigError, TypeError, ValueError) as error:
+        # What the marker says, and nothing that a traceback would explain.
+        pytest.fail(f"{FIXTURES[0]} cannot be as it should: {error}", pytrace=False)
+    with broker:
         yield broker
 
 

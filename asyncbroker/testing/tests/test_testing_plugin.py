@@ -156,13 +156,23 @@ def test_a_wrong_marker_is_a_mistake_of_its_test_alone(tmp_path: Path) -> None:
         def test_no_dict(kafka_broker):
             pass
 
+        @pytest.mark.kafka(num_partition=3)
+        def test_no_setting(kafka_broker):
+            pass
+
+        @pytest.mark.kafka(nodes="3")
+        def test_no_number(kafka_broker):
+            pass
+
         def test_right(kafka_broker):
             pass
         """,
     )
-    assert "1 passed, 2 errors" in result.stdout, result.stdout
+    assert "1 passed, 4 errors" in result.stdout, result.stdout
     assert "@pytest.mark.kafka is about kafka_broker, a broker of the test's own" in result.stdout
     assert "@pytest.mark.kafka takes a dict of settings, not 'num.partitions=3'" in result.stdout
+    for told in ("num.partition: there is no such setting; did you mean", "nodes='3' is not int"):
+        assert f"kafka_broker cannot be as it should: {told}" in result.stdout
     assert "plugin.py" not in result.stdout
 
 
