@@ -84,10 +84,13 @@ class Scrubber:
 
     async def _scrub(self, partition: Partition) -> None:
         """One partition, slice by slice."""
+        # Imported here: a new broker starts without logs, and without their code.
+        from asyncbroker.log.checking import scrub
+
         base_offset = position = 0
         while self._may_go_on() and _has_log(partition):
             log = partition.log
-            scrubbed = await partition.run(log.scrub, base_offset, position, SLICE_BYTES)
+            scrubbed = await partition.run(scrub, log, base_offset, position, SLICE_BYTES)
             if scrubbed is None:
                 return
             base_offset, position = scrubbed.base_offset, scrubbed.end

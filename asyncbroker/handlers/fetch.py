@@ -334,6 +334,9 @@ class _Fetch:
 
     async def load_from_disk(self) -> None:
         """Reads and checks what `load` has left, in worker threads."""
+        # Imported here: a new broker starts without logs, and without their code.
+        from asyncbroker.log import checking
+
         for look in self._looks:
             partition, located = look.partition, look.located
             if partition is None or located is None:
@@ -343,7 +346,7 @@ class _Fetch:
             if is_sent and not self._has_aborted(partition):
                 continue
             try:
-                checked = await partition.read(partition.log.checked, located)
+                checked = await partition.read(checking.checked, partition.log, located)
                 if checked is not None and self._has_aborted(partition):
                     await self._tell_aborted(look, partition, checked)
                 if checked is None:
@@ -364,7 +367,10 @@ class _Fetch:
 
     async def _tell_aborted(self, look: _Look, partition: Partition, located: FileRange) -> None:
         assert look.answer is not None
-        aborted = await partition.read(partition.log.aborted_in, located, look.fetch_offset)
+        from asyncbroker.log.checking import aborted_in
+
+        log = partition.log
+        aborted = await partition.read(aborted_in, log, located, look.fetch_offset)
         look.answer.aborted_transactions = [
             AbortedTransaction(each.producer_id, each.first_offset)
             for each in sorted(aborted, key=lambda each: each.first_offset)

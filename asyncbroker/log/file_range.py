@@ -14,7 +14,7 @@ from asyncbroker.log.segment import Segment
 class FileRange:
     """`size` bytes of `file` from `position` on. It keeps the file open as long as it lives; the
     bytes stay what they are even when the segment is deleted meanwhile. Not `is_trusted`: they are
-    to be checked before they are sent (`PartitionLog.checked`)."""
+    to be checked before they are sent (`checking.checked`)."""
 
     __slots__ = ("file", "is_trusted", "position", "size")
 

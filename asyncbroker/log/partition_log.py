@@ -33,13 +33,12 @@ from asyncbroker.log.append_checks import (
     roll_limits,
 )
 from asyncbroker.log.batch_place import RELATIVE_OFFSET_MAX
+from asyncbroker.log.checking import find_what_was_seen
 from asyncbroker.log.checkpoints import LEADER_EPOCHS, encode_epochs
 from asyncbroker.log.cleaner_plan import CleaningPlan, plan_cleaning
 from asyncbroker.log.cleaner_swap import CleanedSegment
-from asyncbroker.log.cleaner_transactions import Aborted, find_aborted
+from asyncbroker.log.cleaner_transactions import Aborted
 from asyncbroker.log.config import INT64_MAX, LogConfig
-from asyncbroker.log.damage import DamagedRange
-from asyncbroker.log.damage_search import find_damage
 from asyncbroker.log.durability import Durability
 from asyncbroker.log.errors import CorruptLog, WouldBlock
 from asyncbroker.log.file_range import FileRange, LogEnd, find_range, segment_at
@@ -56,13 +55,11 @@ from asyncbroker.log.recovery import (
 from asyncbroker.log.reserve import Reserve
 from asyncbroker.log.retention import Expired, find_expired
 from asyncbroker.log.segment import Segment
-from asyncbroker.log.system_calls import drop_cached
 from asyncbroker.log.time_search import TimestampOffset, first_at_or_after, first_of_largest
 from asyncbroker.log.unclean_scan import put_aside
 from asyncbroker.protocol.batches import (
     LOG_APPEND_TIME_BIT,
     NO_TIMESTAMP,
-    TRANSACTIONAL_BIT,
     BatchHeader,
     stamp,
     stamp_log_append_time,
@@ -87,24 +84,12 @@ class Appended(NamedTuple):
     is_duplicate: bool
 
 
-class Scrubbed(NamedTuple):
-    """A stretch of a segment that `PartitionLog.scrub` has read, or could not."""
-
-    base_offset: int
-    end: int
-    size: int
-    damaged_range_count: int
-    error: OSError | None
-
-
 class PartitionLog:
     """See the head of this file. Open it with `open`, in a worker thread."""
 
     __slots__ = (
-        "_aborted",
         "_checkpointed_size",
         "_closed_clean_at",
-        "_damaged",
         "_durability",
         "_end",
         "_files",
@@ -115,7 +100,9 @@ class PartitionLog:
         "_segments",
         "_snapshot_position",
         "_snapshots",
+        "aborted",
         "config",
+        "damaged",
         "directory",
         "end_offset",
         "epochs",
@@ -196,12 +183,12 @@ class PartitionLog:
         self.leader_epoch = found.epochs.latest
         self.producers = found.producers
         self._snapshots = found.snapshots
-        self._damaged = found.damaged
+        self.damaged = found.damaged
         self.half_deleted = found.half_deleted
-        # Whether a range that was checked has batches of transactions; what this process appends
-        # has none. Which of them were aborted; None: nobody has looked yet.
+        # What `checking.py` has found: whether a range has batches of transactions (what this
+        # process appends has none), and which were aborted; None: nobody has looked yet.
         self.has_transactions = False
-        self._aborted: list[Aborted] | None = None
+        self.aborted: list[Aborted] | None = None
         self._snapshot_position = 0
         # Behind the end there may be a part of a batch that could not be taken back.
         self._has_surplus = False
@@ -247,6 +234,16 @@ class PartitionLog:
     def active_size(self) -> int:
         """How many bytes the newest segment has."""
         return self._end[2]
+
+    @property
+    def end(self) -> LogEnd:
+        """The end of the log, as a reader in another thread may use it."""
+        return self._end
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The segments as they are now: this list does not change."""
+        return self._segments
 
     @property
     def segment_count(self) -> int:
@@ -416,7 +413,7 @@ class PartitionLog:
             )
         if offset >= end_offset or offset == end[0]:
             return None
-        if self._damaged.ranges:
+        if self.damaged.ranges:
             self._check_undamaged(offset)
         try:
             return find_range(
@@ -436,101 +433,20 @@ class PartitionLog:
         except CorruptLog as damage:
             if not may_block:
                 raise WouldBlock(damage.path) from damage
-            if not self._find_damage(damage):
+            if not find_what_was_seen(self, damage):
                 raise
         # It is known now, and may lie elsewhere than at this offset.
         return self.locate(offset, bytes_max, end_offset=end_offset, always_one=always_one)
 
-    def checked(self, located: FileRange) -> FileRange | None:
-        """Holds a range against its CRCs and brings it into memory; gives what is good of it, None
-        if its segment is no part of the log any more. Raises KafkaError(CORRUPT_MESSAGE) if it
-        begins with damage. Blocking."""
-        begin, end = located.position, located.position + located.size
-        segment = self._segment_of(located.file.path)
-        # A compacted segment has the name of another that was read here.
-        if segment is None or segment.file not in (None, located.file):
-            return None
-        self._check(segment, begin, end)
-        good_end = segment.good_until(begin, end)
-        if good_end == begin:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{located.file.path}: damaged at {begin}")
-        segment.trusted.add(begin, good_end)
-        return FileRange(located.file, begin, good_end - begin)
-
-    def scrub(self, base_offset: int, position: int, size: int) -> Scrubbed | None:
-        """Holds about `size` durable bytes against their CRCs, from a position in the segment at
-        `base_offset` on, or from the next one that there is; None at the end. Blocking."""
-        segments = self._segments
-        for segment in segments[segment_at(segments, base_offset) :]:
-            begin = position if segment.base_offset == base_offset else 0
-            end = min(begin + size, segment.flushed_size)
-            if segment.base_offset < base_offset or end <= begin:
-                continue
-            try:
-                file = segment.open_file()
-                was_resident = file.is_resident(begin, end - begin)
-                found = self._check(segment, begin, end)
-            except FileNotFoundError:
-                continue  # deleted, or compacted away, meanwhile
-            except OSError as error:
-                return Scrubbed(segment.base_offset, end, end - begin, 0, error)
-            if not was_resident:
-                drop_cached(file.fileno(), begin, end - begin)
-            return Scrubbed(segment.base_offset, end, end - begin, len(found), None)
-        return None
-
     @property
     def damaged_range_count(self) -> int:
         """How many stretches of the log are known to be damaged."""
-        return len(self._damaged.ranges)
+        return len(self.damaged.ranges)
 
     def _check_undamaged(self, offset: int) -> None:
-        damaged = self._damaged.at(offset)
+        damaged = self.damaged.at(offset)
         if damaged is not None:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.directory}: damaged: {damaged}")
-
-    def _find_damage(self, seen: CorruptLog) -> bool:
-        """Looks into what a reader stumbled upon; whether there is damage that was not known."""
-        segment = self._segment_of(seen.path)
-        if segment is None or seen.position is None:
-            return False
-        return bool(self._check(segment, seen.position, seen.position + 1))
-
-    def _segment_of(self, path: str) -> Segment | None:
-        return next((held for held in self._segments if held.log_path == path), None)
-
-    def _check(self, segment: Segment, begin: int, end: int) -> list[DamagedRange]:
-        found = find_damage(
-            segment,
-            (begin, end),
-            self._segments,
-            self._end,
-            batch_bytes_max=self.config.max_message_bytes,
-            on_good=self._note_good,
-        )
-        return self._damaged.add_to(segment, found)
-
-    def _note_good(self, header: BatchHeader) -> None:
-        if header.attributes & TRANSACTIONAL_BIT:
-            self.has_transactions = True
-
-    def aborted_in(self, located: FileRange, offset: int) -> list[Aborted]:
-        """The aborted transactions that a reader of committed records must know of to make sense of
-        a range, from `offset` on. Only if `has_transactions`. Blocking: the first time all headers
-        of the log are read, since an index of it that lies would make aborted records committed."""
-        if self._aborted is None:
-            segments, end_offset = self._segments, self.end_offset
-            self._aborted = find_aborted(segments, self.log_start_offset, end_offset)
-        segment = self._segment_of(located.file.path)
-        end = located.position + located.size
-        end_offset = self.end_offset
-        if segment is not None and end < segment.size:
-            end_offset = segment.header_at(end).base_offset
-        return [
-            aborted
-            for aborted in self._aborted
-            if aborted.last_offset >= offset and aborted.first_offset < end_offset
-        ]
 
     def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> TimestampOffset | None:
         """The first record below `end_offset` whose timestamp is at least `timestamp_ms`.
@@ -671,7 +587,7 @@ class PartitionLog:
         for segment in segments:
             segment.persist_indexes(sync=True)
         self._snapshots.write((segment.base_offset for segment in segments), sync=sync)
-        self._damaged.save()
+        self.damaged.save()
         self._checkpointed_size = size
 
     def _write_epochs(self) -> None:
@@ -758,15 +674,10 @@ class PartitionLog:
             self._snapshots.secure(bases[0])
             # Not while a compacted one gets its final names.
             paths = [path for segment in segments for path in put_aside(self._files, segment)]
-        self._damaged.keep(self._segments, self.log_start_offset, self.end_offset)
+        self.damaged.keep(self._segments, self.log_start_offset, self.end_offset)
         return paths
 
     # ---- compaction
-
-    @property
-    def segments(self) -> list[Segment]:
-        """The segments as they are now: this list does not change."""
-        return self._segments
 
     def plan_cleaning(
         self, cleaned_offset: int | None, limit_offset: int, now_ms: int

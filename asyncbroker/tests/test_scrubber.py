@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from asyncbroker.log.checking import scrub
 from asyncbroker.log.config import LogConfig
 from asyncbroker.log.damage import DAMAGED_RANGES
 from asyncbroker.log.files import MemoryFiles, RealFiles
@@ -132,7 +133,7 @@ def test_segments_are_scrubbed_one_by_one_and_the_cache_is_left_as_it_was(
 ) -> None:
     dropped: list[tuple[int, int]] = []
     monkeypatch.setattr(
-        "asyncbroker.log.partition_log.drop_cached",
+        "asyncbroker.log.checking.drop_cached",
         lambda fd, position, size: dropped.append((position, size)),
     )
     # Not every system can say it.
@@ -142,13 +143,13 @@ def test_segments_are_scrubbed_one_by_one_and_the_cache_is_left_as_it_was(
     append_each(log, 30, size=100_000)
     log.flush()
     seen = base_offset = position = 0
-    while (scrubbed := log.scrub(base_offset, position, 300_000)) is not None:
+    while (scrubbed := scrub(log, base_offset, position, 300_000)) is not None:
         base_offset, position = scrubbed.base_offset, scrubbed.end
         seen += scrubbed.size
     assert seen == log.size
     # All of it is in memory, and stays there.
     assert not dropped
     monkeypatch.setattr("asyncbroker.log.files.RealFile.is_resident", lambda *_: False)
-    assert log.scrub(0, 0, 300_000) is not None
+    assert scrub(log, 0, 0, 300_000) is not None
     assert dropped == [(0, 300_000)]
     log.close()

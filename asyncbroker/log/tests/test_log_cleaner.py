@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from asyncbroker.log import checking
 from asyncbroker.log.cleaner import (
     Cleaning,
     CleaningAborted,
@@ -412,8 +413,8 @@ def test_a_range_is_held_against_the_file_that_it_is_of() -> None:
     assert before is not None
     assert after is not None
     # Whoever is about to send old bytes that nobody has checked asks again.
-    assert log.checked(before) is None
-    checked = log.checked(after)
+    assert checking.checked(log, before) is None
+    checked = checking.checked(log, after)
     assert checked is not None
     assert checked.read() == after.read()
 

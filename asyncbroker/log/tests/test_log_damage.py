@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from asyncbroker.log import checking
 from asyncbroker.log.batch_scan import BatchScan, GoodBatch
 from asyncbroker.log.config import LogConfig
 from asyncbroker.log.damage import DAMAGED_RANGES, DamagedRange, decode_ranges, encode_ranges
@@ -69,7 +70,7 @@ def batches_at(log: PartitionLog, offset: int, bytes_max: int) -> bytes | None:
     try:
         located = log.locate(offset, bytes_max, end_offset=log.end_offset)
         assert located is not None
-        checked = log.checked(located)
+        checked = checking.checked(log, located)
     except KafkaError as error:
         if error.code is not ErrorCode.CORRUPT_MESSAGE:
             raise
@@ -275,7 +276,7 @@ def test_a_damaged_list_of_damage_costs_a_reading_of_the_log() -> None:
         path = f"{DIRECTORY}/{DAMAGED_RANGES}"
         files.write_whole(path, damage(files.read_whole(path)))
         log = opened(files, is_clean=True)
-        assert log._damaged.ranges == (DamagedRange(3, BATCH_BYTES, 2 * BATCH_BYTES, 4, 5),)
+        assert log.damaged.ranges == (DamagedRange(3, BATCH_BYTES, 2 * BATCH_BYTES, 4, 5),)
         assert list(offsets(log)) == [0, 1, 2, 3, *range(5, COUNT)]
 
 

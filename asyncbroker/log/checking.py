@@ -1,0 +1,124 @@
+"""Holds stored batches against their CRCs: those that are about to be sent, those that a reader
+stumbled upon, and all of them now and then.
+
+What is found to be damaged becomes a hole of the log (`damage.py`), and what is found to be right
+is trusted from then on (`trusted.py`). On the way it shows whether there are batches of
+transactions, and then readers of committed records are to be told which were aborted.
+
+All of this blocks, and is for worker threads; the log may roll, shrink and be compacted meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from asyncbroker.log.cleaner_transactions import Aborted, find_aborted
+from asyncbroker.log.damage_search import find_damage
+from asyncbroker.log.file_range import FileRange, segment_at
+from asyncbroker.log.system_calls import drop_cached
+from asyncbroker.protocol.batches import TRANSACTIONAL_BIT, BatchHeader
+from asyncbroker.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from asyncbroker.log.damage import DamagedRange
+    from asyncbroker.log.errors import CorruptLog
+    from asyncbroker.log.partition_log import PartitionLog
+    from asyncbroker.log.segment import Segment
+
+
+class Scrubbed(NamedTuple):
+    """A stretch of a segment that `scrub` has read, or could not."""
+
+    base_offset: int
+    end: int
+    size: int
+    damaged_range_count: int
+    error: OSError | None
+
+
+def checked(log: PartitionLog, located: FileRange) -> FileRange | None:
+    """Holds a range against its CRCs and brings it into memory; gives what is good of it, None
+    if its segment is no part of the log any more. Raises KafkaError(CORRUPT_MESSAGE) if it
+    begins with damage."""
+    begin, end = located.position, located.position + located.size
+    segment = _segment_of(log, located.file.path)
+    # A compacted segment has the name of another that was read here.
+    if segment is None or segment.file not in (None, located.file):
+        return None
+    _check(log, segment, begin, end)
+    good_end = segment.good_until(begin, end)
+    if good_end == begin:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{located.file.path}: damaged at {begin}")
+    segment.trusted.add(begin, good_end)
+    return FileRange(located.file, begin, good_end - begin)
+
+
+def scrub(log: PartitionLog, base_offset: int, position: int, size: int) -> Scrubbed | None:
+    """Holds about `size` durable bytes against their CRCs, from a position in the segment at
+    `base_offset` on, or from the next one that there is; None at the end."""
+    segments = log.segments
+    for segment in segments[segment_at(segments, base_offset) :]:
+        begin = position if segment.base_offset == base_offset else 0
+        end = min(begin + size, segment.flushed_size)
+        if segment.base_offset < base_offset or end <= begin:
+            continue
+        try:
+            file = segment.open_file()
+            was_resident = file.is_resident(begin, end - begin)
+            found = _check(log, segment, begin, end)
+        except FileNotFoundError:
+            continue  # deleted, or compacted away, meanwhile
+        except OSError as error:
+            return Scrubbed(segment.base_offset, end, end - begin, 0, error)
+        if not was_resident:
+            drop_cached(file.fileno(), begin, end - begin)
+        return Scrubbed(segment.base_offset, end, end - begin, len(found), None)
+    return None
+
+
+def find_what_was_seen(log: PartitionLog, seen: CorruptLog) -> bool:
+    """Looks into what a reader stumbled upon; whether there is damage that was not known."""
+    segment = _segment_of(log, seen.path)
+    if segment is None or seen.position is None:
+        return False
+    return bool(_check(log, segment, seen.position, seen.position + 1))
+
+
+def aborted_in(log: PartitionLog, located: FileRange, offset: int) -> list[Aborted]:
+    """The aborted transactions that a reader of committed records must know of to make sense of a
+    range, from `offset` on. Only if the log `has_transactions`. The first time all headers of the
+    log are read, since an index of it that lies would make aborted records committed."""
+    known = log.aborted
+    if known is None:
+        segments, end_offset = log.segments, log.end_offset
+        known = log.aborted = find_aborted(segments, log.log_start_offset, end_offset)
+    segment = _segment_of(log, located.file.path)
+    end = located.position + located.size
+    end_offset = log.end_offset
+    if segment is not None and end < segment.size:
+        end_offset = segment.header_at(end).base_offset
+    return [
+        aborted
+        for aborted in known
+        if aborted.last_offset >= offset and aborted.first_offset < end_offset
+    ]
+
+
+def _segment_of(log: PartitionLog, path: str) -> Segment | None:
+    return next((held for held in log.segments if held.log_path == path), None)
+
+
+def _check(log: PartitionLog, segment: Segment, begin: int, end: int) -> list[DamagedRange]:
+    def note_good(header: BatchHeader) -> None:
+        if header.attributes & TRANSACTIONAL_BIT:
+            log.has_transactions = True
+
+    found = find_damage(
+        segment,
+        (begin, end),
+        log.segments,
+        log.end,
+        batch_bytes_max=log.config.max_message_bytes,
+        on_good=note_good,
+    )
+    return log.damaged.add_to(segment, found)
