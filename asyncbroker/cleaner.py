@@ -168,12 +168,16 @@ class Cleaner:
         self, partitions: list[Partition], now_ms: int
     ) -> list[CleaningPlan | OSError | CorruptLog]:
         """In a worker thread."""
+        # Imported here: most brokers never compact anything.
+        from asyncbroker.log.cleaner_plan import plan_cleaning
+
         plans: list[CleaningPlan | OSError | CorruptLog] = []
         for partition in partitions:
             log = partition.log
             try:
                 plans.append(
-                    log.plan_cleaning(
+                    plan_cleaning(
+                        log,
                         self._logs.cleaner_offset(partition.topic, partition.index),
                         min(partition.high_watermark, log.last_stable_offset),
                         now_ms,

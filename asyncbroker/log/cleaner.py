@@ -181,7 +181,7 @@ class Cleaning:
 
     def _rewrite(self, group: list[Segment], batches: BatchFilter) -> Steps:
         """Compacts the segments of a group into one."""
-        cleaned = self.log.begin_cleaned(group[0].base_offset, group[-1].created_ms)
+        cleaned = CleanedSegment(self.log, group[0].base_offset, group[-1].created_ms)
         replacement = Replacement(group, cleaned.segment)
         try:
             for segment in group:
@@ -196,10 +196,11 @@ class Cleaning:
         finally:
             if not replacement.is_shown:
                 cleaned.remove()
-                self.log.unpin(group)
+                for segment in group:
+                    self.log.open_segments.unpinned(segment)
         self.stats.kept_bytes += cleaned.segment.size
         self.is_swapping = True
-        self.log.swap_in(group, cleaned)
+        cleaned.swap_in(group)
         self.is_swapping = False
 
     def _filter_segment(

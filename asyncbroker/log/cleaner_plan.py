@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from asyncbroker.log.append_checks import POSITION_MAX
 from asyncbroker.log.batch_place import RELATIVE_OFFSET_MAX
@@ -21,6 +21,9 @@ from asyncbroker.log.config import LogConfig
 from asyncbroker.log.file_range import segment_at
 from asyncbroker.log.index import OFFSET_INDEX, TIME_INDEX
 from asyncbroker.log.segment import Segment
+
+if TYPE_CHECKING:
+    from asyncbroker.log.partition_log import PartitionLog
 
 # The files of a group stay open until nobody reads them any more.
 GROUP_SEGMENTS_MAX: Final = 100
@@ -50,17 +53,12 @@ class CleaningPlan:
 
 
 def plan_cleaning(
-    segments: Sequence[Segment],
-    config: LogConfig,
-    *,
-    cleaned_offset: int | None,
-    log_start_offset: int,
-    limit_offset: int,
-    now_ms: int,
+    log: PartitionLog, cleaned_offset: int | None, limit_offset: int, now_ms: int
 ) -> CleaningPlan:
     """`cleaned_offset` is up to where the log was compacted, None for never; `limit_offset` that up
     to which it is decided and readable."""
-    start_offset = log_start_offset
+    segments, config = log.segments, log.config
+    start_offset = log_start_offset = log.log_start_offset
     if cleaned_offset is not None and log_start_offset <= cleaned_offset <= limit_offset:
         start_offset = cleaned_offset
     older = segments[:-1]

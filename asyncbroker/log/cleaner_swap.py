@@ -14,18 +14,18 @@ as somebody has the segment.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from asyncbroker.log.append_checks import POSITION_MAX
-from asyncbroker.log.config import LogConfig
 from asyncbroker.log.errors import CorruptLog
-from asyncbroker.log.files import Files
 from asyncbroker.log.index import OFFSET_INDEX, TIME_INDEX
-from asyncbroker.log.open_segments import OpenSegments
 from asyncbroker.log.recovery import CLEANED_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX
 from asyncbroker.log.segment import LOG_SUFFIX, Segment
 from asyncbroker.protocol.batches import BatchHeader
 from asyncbroker.protocol.compression import Buffer
+
+if TYPE_CHECKING:
+    from asyncbroker.log.partition_log import PartitionLog
 
 _WRITE_BYTES: Final = 1 << 20
 _WRITEBACK_BYTES: Final = 8 << 20
@@ -35,25 +35,17 @@ _SUFFIXES_WRITTEN: Final = (OFFSET_INDEX.suffix, TIME_INDEX.suffix, LOG_SUFFIX)
 class CleanedSegment:
     """Writes one `.cleaned` segment, and puts it in the place of others."""
 
-    def __init__(
-        self,
-        files: Files,
-        open_segments: OpenSegments,
-        directory: str,
-        base_offset: int,
-        config: LogConfig,
-        created_ms: int,
-    ) -> None:
-        self._files = files
-        self._open_segments = open_segments
-        self._directory = directory
+    def __init__(self, log: PartitionLog, base_offset: int, created_ms: int) -> None:
+        self._log = log
+        self._files = log.files
+        self._directory = log.directory
         self.segment = Segment(
-            files,
-            open_segments,
-            directory,
+            log.files,
+            log.open_segments,
+            log.directory,
             base_offset,
             sizes={},
-            index_interval_bytes=config.index_interval_bytes,
+            index_interval_bytes=log.config.index_interval_bytes,
             created_ms=created_ms,
         )
         _set_suffix(self.segment, CLEANED_SUFFIX)
@@ -101,8 +93,14 @@ class CleanedSegment:
             self._files.remove(self.segment.path + suffix + CLEANED_SUFFIX)
 
     def swap_in(self, replaced: Sequence[Segment]) -> None:
-        """Gives the files their final names and removes those that they replace. Nothing can be
-        taken back from here on: what an error leaves undone is done by the next open."""
+        """Gives the files their final names and removes those that they replace, which
+        `PartitionLog.replace_segments` has done for readers. Nothing can be taken back from here
+        on: what an error leaves undone is done by the next open."""
+        bases = (segment.base_offset for segment in self._log.segments)
+        with self._log.rewriting(next(base for base in bases if base > replaced[-1].base_offset)):
+            self._rename(replaced)
+
+    def _rename(self, replaced: Sequence[Segment]) -> None:
         segment, files = self.segment, self._files
         for suffix in _SUFFIXES_WRITTEN:
             path = segment.path + suffix
@@ -123,7 +121,7 @@ class CleanedSegment:
                 files.rename(path + SWAP_SUFFIX, path)
         files.sync_directory(self._directory)
         _set_suffix(segment, "")
-        self._open_segments.unpinned(segment)
+        self._log.open_segments.unpinned(segment)
 
 
 def _set_suffix(segment: Segment, suffix: str) -> None:

@@ -15,6 +15,9 @@ failed fsync means. `stretch_for_journal` gives what a commit round can make dur
 the journal that all logs share. Indexes, producer snapshots and leader epochs are written by
 `checkpoint`; from the recovery point that it returns, recovery can rebuild what is newer.
 
+Others work on the segments of a log from outside: `checking.py` holds them against their CRCs, and
+the cleaner makes new ones, which `replace_segments` shows, and `rewriting` gives room to.
+
 Not known here: requests, waiting, high watermarks, other partitions.
 """
 
@@ -22,7 +25,8 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from asyncbroker.log.append_checks import (
@@ -35,8 +39,6 @@ from asyncbroker.log.append_checks import (
 from asyncbroker.log.batch_place import RELATIVE_OFFSET_MAX
 from asyncbroker.log.checking import find_what_was_seen
 from asyncbroker.log.checkpoints import LEADER_EPOCHS, encode_epochs
-from asyncbroker.log.cleaner_plan import CleaningPlan, plan_cleaning
-from asyncbroker.log.cleaner_swap import CleanedSegment
 from asyncbroker.log.cleaner_transactions import Aborted
 from asyncbroker.log.config import INT64_MAX, LogConfig
 from asyncbroker.log.durability import Durability
@@ -92,9 +94,7 @@ class PartitionLog:
         "_closed_clean_at",
         "_durability",
         "_end",
-        "_files",
         "_has_surplus",
-        "_open_segments",
         "_roll_size",
         "_roll_timestamp",
         "_segments",
@@ -106,10 +106,12 @@ class PartitionLog:
         "directory",
         "end_offset",
         "epochs",
+        "files",
         "half_deleted",
         "has_transactions",
         "leader_epoch",
         "log_start_offset",
+        "open_segments",
         "producers",
         "size",
         "topic_id",
@@ -162,8 +164,8 @@ class PartitionLog:
         durability: Durability,
         found: RecoveredLog,
     ) -> None:
-        self._files = files
-        self._open_segments = open_segments
+        self.files = files
+        self.open_segments = open_segments
         self.directory = directory
         self.topic_id = topic_id
         self.config = config
@@ -358,8 +360,8 @@ class PartitionLog:
             full.open_file().truncate(size)
             self._has_surplus = False
         segment = Segment(
-            self._files,
-            self._open_segments,
+            self.files,
+            self.open_segments,
             self.directory,
             end_offset,
             sizes={},
@@ -540,13 +542,13 @@ class PartitionLog:
             ):
                 self._durability.sync(self.end_offset, self._segments)
                 self._persist()
-            elif self._open_segments.is_crowded:
+            elif self.open_segments.is_crowded:
                 segments = self._segments
                 try:
                     self._durability.sync(self.end_offset, segments)
                 finally:
                     # Also when there was no descriptor left to sync the directory with.
-                    self._open_segments.synced(segments)
+                    self.open_segments.synced(segments)
             elif self._durability.is_journal_needed:
                 self._durability.sync(self.end_offset, self._segments)
             self._write_epochs()
@@ -594,7 +596,7 @@ class PartitionLog:
         if self.epochs.is_dirty:
             entries = self.epochs.entries
             path = f"{self.directory}/{LEADER_EPOCHS}"
-            self._files.write_atomically(path, encode_epochs(entries))
+            self.files.write_atomically(path, encode_epochs(entries))
             self.epochs.is_dirty = self.epochs.entries is not entries
 
     def find_expired(self, high_watermark: int, now_ms: int) -> Expired | None:
@@ -667,40 +669,17 @@ class PartitionLog:
         what was written to the segments could not tell that it must not be."""
         if not segments:
             return []
-        with self._durability.lock:
-            # From here on only a snapshot knows the producers of what goes.
-            bases = [segment.base_offset for segment in self._segments]
-            self._snapshots.write(bases, sync=True)
-            self._snapshots.secure(bases[0])
+        with self.rewriting(self._segments[0].base_offset):
             # Not while a compacted one gets its final names.
-            paths = [path for segment in segments for path in put_aside(self._files, segment)]
+            paths = [path for segment in segments for path in put_aside(self.files, segment)]
         self.damaged.keep(self._segments, self.log_start_offset, self.end_offset)
         return paths
 
     # ---- compaction
 
-    def plan_cleaning(
-        self, cleaned_offset: int | None, limit_offset: int, now_ms: int
-    ) -> CleaningPlan:
-        """What may be compacted; see `cleaner_plan.py`. Blocking."""
-        return plan_cleaning(
-            self._segments,
-            self.config,
-            cleaned_offset=cleaned_offset,
-            log_start_offset=self.log_start_offset,
-            limit_offset=limit_offset,
-            now_ms=now_ms,
-        )
-
-    def begin_cleaned(self, base_offset: int, now_ms: int) -> CleanedSegment:
-        """A segment to be filled and put in the place of those from `base_offset` on. Blocking."""
-        return CleanedSegment(
-            self._files, self._open_segments, self.directory, base_offset, self.config, now_ms
-        )
-
     def replace_segments(self, replaced: list[Segment], cleaned: Segment) -> bool:
         """Shows readers the compacted segment from here on; False, and nothing is changed, if those
-        that it was made of are no longer all part of the log. `swap_in` must follow."""
+        that it was made of are no longer all part of the log. Its `swap_in` must follow."""
         segments = self._segments
         at = segment_at(segments, replaced[0].base_offset)
         if segments[at : at + len(replaced)] != replaced:
@@ -711,20 +690,15 @@ class PartitionLog:
         self._checkpointed_size -= freed
         return True
 
-    def unpin(self, segments: list[Segment]) -> None:
-        """These are not replaced after all."""
-        for segment in segments:
-            self._open_segments.unpinned(segment)
-
-    def swap_in(self, replaced: list[Segment], cleaned: CleanedSegment) -> None:
-        """Makes what `replace_segments` did so on the disk. Blocking."""
+    @contextmanager
+    def rewriting(self, next_base_offset: int) -> Iterator[None]:
+        """For the change of the files of all segments before the one that begins there: nobody else
+        changes files meanwhile, and what goes of the producers' batches a snapshot knows."""
         with self._durability.lock:
-            # From here on only a snapshot knows some of the producers' batches.
-            bases = [segment.base_offset for segment in self._segments]
-            self._snapshots.write(bases, sync=True)
+            self._snapshots.write([segment.base_offset for segment in self._segments], sync=True)
             # A checkpoint may have written it before, and then not durably.
-            self._snapshots.secure(next(base for base in bases if base > replaced[-1].base_offset))
-            cleaned.swap_in(replaced)
+            self._snapshots.secure(next_base_offset)
+            yield
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Removes `offset` and all that follows, with the whole batch that contains it. Blocking,
@@ -739,14 +713,14 @@ class PartitionLog:
             if self._durability.is_journal_needed:
                 raise RuntimeError(f"{self.directory}: the journal would bring back what is cut")
             self._write_epochs()
-            end_offset = cut_segments(self._files, self._segments, offset)
+            end_offset = cut_segments(self.files, self._segments, offset)
             # The rest follows from the files, as after a crash.
             recovery_point = min(self._durability.flushed_end_offset, end_offset)
             recovery = Recovery(
-                self._files,
+                self.files,
                 self.directory,
                 self.config,
-                self._open_segments,
+                self.open_segments,
                 now_ms,
                 recovery_point,
             )

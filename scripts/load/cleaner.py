@@ -32,6 +32,7 @@ from asyncbroker.client.topics import (
     create_topic,
 )
 from asyncbroker.log.cleaner import Cleaning, Replacement
+from asyncbroker.log.cleaner_plan import plan_cleaning
 from asyncbroker.log.config import LogConfig
 from asyncbroker.log.files import RealFiles
 from asyncbroker.log.partition_log import PartitionLog
@@ -105,7 +106,9 @@ def clean_ours(workload: Workload, size: int, directory: Path) -> float:
         log.append(batch, read_header(batch), leader_epoch=0, now_ms=now_ms)
     log.flush()
     began = time.perf_counter()
-    cleaning = Cleaning(log, log.plan_cleaning(None, log.end_offset, now_ms), now_ms, KEY_BYTES_MAX)
+    cleaning = Cleaning(
+        log, plan_cleaning(log, None, log.end_offset, now_ms), now_ms, KEY_BYTES_MAX
+    )
     for step in cleaning.steps():
         if isinstance(step, Replacement):
             step.is_shown = log.replace_segments(step.replaced, step.cleaned)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from asyncbroker.log.cleaner import Cleaning, Replacement
+from asyncbroker.log.cleaner_plan import plan_cleaning
 from asyncbroker.log.config import LogConfig
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.tests.log_harness import NOW_MS, append
@@ -79,7 +80,7 @@ def clean(
 ) -> Cleaning:
     """Compacts what may be compacted, due or not."""
     limit_offset = min(log.end_offset, log.last_stable_offset)
-    plan = log.plan_cleaning(cleaned_offset, limit_offset, now_ms)
+    plan = plan_cleaning(log, cleaned_offset, limit_offset, now_ms)
     cleaning = Cleaning(log, plan, now_ms, key_bytes_max)
     for step in cleaning.steps():
         if isinstance(step, Replacement):

@@ -15,6 +15,7 @@ from asyncbroker.log.cleaner import (
     CleaningImpossible,
     Replacement,
 )
+from asyncbroker.log.cleaner_plan import plan_cleaning
 from asyncbroker.log.errors import CorruptLog
 from asyncbroker.log.files import MemoryFiles
 from asyncbroker.log.partition_log import PartitionLog
@@ -175,20 +176,20 @@ def test_a_plan_is_due_by_the_dirty_share_or_by_age() -> None:
         put(log, (b"a", b"1"))
         roll(log)
     config = log.config
-    everything = log.plan_cleaning(None, log.end_offset, NOW_MS)
+    everything = plan_cleaning(log, None, log.end_offset, NOW_MS)
     assert (everything.dirty_ratio, everything.end_offset) == (1.0, 3)
     assert everything.is_due(config)
-    half = log.plan_cleaning(2, log.end_offset, NOW_MS)
+    half = plan_cleaning(log, 2, log.end_offset, NOW_MS)
     assert half.start_offset == 2
     assert half.dirty_ratio < 0.6
     assert not half.is_due(config)
-    assert log.plan_cleaning(2, log.end_offset, NOW_MS + 5001).is_due(config)
-    nothing = log.plan_cleaning(3, log.end_offset, NOW_MS + 5001)
+    assert plan_cleaning(log, 2, log.end_offset, NOW_MS + 5001).is_due(config)
+    nothing = plan_cleaning(log, 3, log.end_offset, NOW_MS + 5001)
     assert not nothing.is_due(config)
     # Not beyond what is decided.
-    assert log.plan_cleaning(None, 2, NOW_MS).end_offset == 1
+    assert plan_cleaning(log, None, 2, NOW_MS).end_offset == 1
     # A checkpoint from another life of the log means nothing.
-    assert log.plan_cleaning(1000, log.end_offset, NOW_MS).start_offset == 0
+    assert plan_cleaning(log, 1000, log.end_offset, NOW_MS).start_offset == 0
 
 
 def test_small_segments_become_one_within_the_limits() -> None:
@@ -449,7 +450,7 @@ def test_reading_while_segments_are_swapped() -> None:
 
 def in_the_middle(log: PartitionLog, change: Callable[[], object]) -> Cleaning:
     """Cleans, with `change` before the first segment is shown."""
-    plan = log.plan_cleaning(None, log.end_offset, NOW_MS)
+    plan = plan_cleaning(log, None, log.end_offset, NOW_MS)
     cleaning = Cleaning(log, plan, NOW_MS, 1 << 20)
     is_changed = False
     for step in cleaning.steps():
@@ -500,7 +501,7 @@ def test_closing_the_steps_leaves_nothing_behind() -> None:
         put(log, (b"a", b"%d" % at))
     roll(log)
     before = names(files), kept(log)
-    steps = Cleaning(log, log.plan_cleaning(None, 30, NOW_MS), NOW_MS, 1 << 20).steps()
+    steps = Cleaning(log, plan_cleaning(log, None, 30, NOW_MS), NOW_MS, 1 << 20).steps()
     while not isinstance(next(steps), Replacement):
         pass
     steps.close()

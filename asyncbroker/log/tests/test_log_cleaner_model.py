@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from asyncbroker.log.cleaner_plan import plan_cleaning
 from asyncbroker.log.files import MemoryFiles
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.tests.cleaner_harness import COMPACTED, Kept, batches_of, clean, kept
@@ -102,7 +103,7 @@ class Machine:
         cleaned_offset = self.cleaned_offset if self.random.random() < 0.8 else None
         key_bytes_max = self.random.choice([5000, 1 << 20])
         before = kept(self.log)
-        plan = self.log.plan_cleaning(cleaned_offset, self.log.end_offset, self.now_ms)
+        plan = plan_cleaning(self.log, cleaned_offset, self.log.end_offset, self.now_ms)
         cleaning = clean(
             self.log,
             now_ms=self.now_ms,

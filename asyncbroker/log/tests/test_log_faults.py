@@ -191,7 +191,7 @@ def test_a_disk_too_full_to_write_again_fails_a_sync_and_not_the_log() -> None:
     log = open_log(files)
     append_each(log, 3)
     log = open_log(files.killed(), is_clean=False)
-    log._files.on_call = disk  # type: ignore[attr-defined]
+    log.files.on_call = disk  # type: ignore[attr-defined]
     disk.is_full = True
     with pytest.raises(OSError, match="No space"):
         log.flush()
