@@ -22,7 +22,7 @@ from asyncbroker.tracing.frames import (
 from asyncbroker.tracing.lines import json_line, plain_line
 from asyncbroker.tracing.plain import plain
 from asyncbroker.tracing.recording import MAGIC, Entry, Kind, NotARecording, RecordingReader
-from asyncbroker.tracing.text import printable
+from asyncbroker.tracing.text import printable, size_text
 
 FILE_BYTES_MAX: Final = 64 * 1024 * 1024
 
@@ -59,8 +59,7 @@ def explain(
         if reader.torn_bytes:
             click.echo(f"{reader.torn_bytes} bytes at the end are torn", err=True)
         return
-    data = beginning + file.read(FILE_BYTES_MAX - len(beginning))
-    frames, left_over = frames_of(bytes_of(data))
+    frames, left_over = frames_of(bytes_of(_rest(file, beginning)))
     for frame in frames:
         _show_frame(frame, head, as_json=as_json)
     if left_over:
@@ -72,9 +71,17 @@ def explain(
 def _again(file: BinaryIO, beginning: bytes) -> BinaryIO:
     """The file from its start; a pipe is read into memory, up to a limit."""
     if not file.seekable():
-        return io.BytesIO(beginning + file.read(FILE_BYTES_MAX - len(beginning)))
+        return io.BytesIO(_rest(file, beginning))
     file.seek(0)
     return file
+
+
+def _rest(file: BinaryIO, beginning: bytes) -> bytes:
+    """All of the file, up to the limit."""
+    data = beginning + file.read(FILE_BYTES_MAX - len(beginning))
+    if len(data) == FILE_BYTES_MAX and file.read(1):
+        click.echo(f"only the first {size_text(FILE_BYTES_MAX)} are looked at", err=True)
+    return data
 
 
 def _show_capture(file: BinaryIO, port: int | None, *, is_json: bool, is_full: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-HEX_DIGITS: Final = re.compile(r"[0-9a-fA-F\s:]*")
+_HEX_DIGITS: Final = re.compile(r"[0-9a-fA-F\s:]*")
 _ESCAPES: Final = re.compile(r"(?:\\x[0-9a-fA-F]{2}|\s)+")
 _DUMP_LINE: Final = re.compile(r"\s*([0-9a-fA-F]{4,16}):?\s+(\S.*)")
 _DUMP_BYTES: Final = re.compile(r"(?:[0-9a-fA-F]{2}){1,2}")
@@ -32,7 +32,7 @@ def bytes_of(data: bytes) -> bytes:
     if _ESCAPES.fullmatch(text):
         return bytes.fromhex(re.sub(r"\\x|\s", "", text))
     digits = re.sub(r"[\s:]", "", text)
-    if HEX_DIGITS.fullmatch(text) and len(digits) % 2 == 0:
+    if _HEX_DIGITS.fullmatch(text) and len(digits) % 2 == 0:
         return bytes.fromhex(digits)
     return data
 

@@ -26,6 +26,7 @@ from asyncbroker.tracing.compare import MISSING, Difference, FetchedRecords, dif
 from asyncbroker.tracing.frames import Head, decode_request, decode_response, read_head
 from asyncbroker.tracing.id_map import IdMap
 from asyncbroker.tracing.recording import Entry, Kind
+from asyncbroker.tracing.text import printable
 from asyncbroker.tracing.unanswered import Unanswered
 
 NO_ANSWER: Final = "(no answer)"
@@ -242,6 +243,4 @@ def report_lines(report: Report) -> list[str]:
 
 
 def _short(value: Any) -> str:
-    from asyncbroker.tracing.text import printable
-
     return printable(value if value == MISSING else repr(value))

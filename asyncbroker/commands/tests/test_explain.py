@@ -70,6 +70,12 @@ def test_an_unfinished_frame_and_nonsense_are_said() -> None:
     assert explain(b"").exit_code == 1
 
 
+def test_more_than_is_looked_at_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asyncbroker.commands.explain.FILE_BYTES_MAX", len(FRAME))
+    assert "only the first" in explain(FRAME * 2).output
+    assert "only the first" not in explain(FRAME).output
+
+
 def test_a_recording_is_shown_as_it_would_have_been_traced(tmp_path: Path) -> None:
     writer = RecordingWriter(tmp_path / "r")
     writer.request(1, "peer:1", FRAME[4:])
