@@ -19,7 +19,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import random
 import threading
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -131,6 +130,8 @@ def disk_full() -> OSError:
 
 def _fill(file: File, size: int) -> bool:
     """Makes a file `size` bytes long; False if the disk is full before that."""
+    import random  # Takes a while: not before there is something to fill.
+
     before = at = file.size()
     if at > size:
         file.truncate(size)
