@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from asyncbroker.protocol.scram_credential import SCRAM_MECHANISMS
 from asyncbroker.settings import InvalidSetting, broker_settings
 
 PORT_MAX: Final = 65535
@@ -24,7 +25,7 @@ PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 PEM: Final = "PEM"
 
 # The mechanisms of `sasl.py`, which is imported where somebody logs in.
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS: Final = ("PLAIN", *SCRAM_MECHANISMS)
 
 # Settings that one listener can have for itself, by a prefix with its name.
 LISTENER_PREFIX: Final = "listener.name."

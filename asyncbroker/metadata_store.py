@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from asyncbroker.log.errors import DirectoryRefused
-from asyncbroker.protocol.scram import ScramCredential
+from asyncbroker.protocol.scram_credential import ScramCredential
 
 if TYPE_CHECKING:
     import sqlite3

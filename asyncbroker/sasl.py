@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from asyncbroker.protocol.scram import SCRAM_MECHANISMS, ClientFirst, ScramError, ScramServer
+from asyncbroker.protocol.scram import ClientFirst, ScramError, ScramServer
 from asyncbroker.users import Users
 
 PLAIN: Final = "PLAIN"
-MECHANISMS: Final = (PLAIN, *SCRAM_MECHANISMS)
 
 # Of a name, in the log.
 SHOWN_LENGTH_MAX: Final = 64
@@ -40,7 +39,7 @@ class Exchange(Protocol):
 
 
 def new_exchange(mechanism: str) -> Exchange:
-    """The beginning of a login; `mechanism` is one of `MECHANISMS`."""
+    """The beginning of a login; `mechanism` is one of `MECHANISMS` in `listeners.py`."""
     return PlainExchange() if mechanism == PLAIN else ScramExchange(mechanism)
 
 

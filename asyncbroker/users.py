@@ -13,17 +13,15 @@ there are, in the length of its salt and its iterations.
 from __future__ import annotations
 
 import asyncio
-import hmac
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from asyncbroker.metadata_store import Change, DeleteScramCredential, PutScramCredential
 from asyncbroker.metadata_writer import MetadataWriter
-from asyncbroker.protocol.scram import (
+from asyncbroker.protocol.scram_credential import (
     ITERATIONS_DEFAULT,
     SCRAM_MECHANISMS,
     ScramCredential,
-    is_password,
 )
 from asyncbroker.workers import Workers
 
@@ -82,6 +80,8 @@ class Users:
 
     async def is_password(self, user: str, password: bytes) -> bool:
         """Whether a user has this password."""
+        from asyncbroker.protocol.scram import is_password  # See `scram_credential.py`.
+
         mechanisms = list(self.credentials_of(user)) or [
             mechanism
             for mechanism in SCRAM_MECHANISMS
@@ -118,6 +118,8 @@ class Users:
                 self._credentials[key] = credential
 
     def _decoy(self, user: str, mechanism: str) -> ScramCredential:
+        import hmac  # Takes a while, and few brokers need it.
+
         name = f"{mechanism}/{user}".encode("utf-8", "surrogateescape")
         models = (self._credentials[key] for key in self._credentials if key[1] == mechanism)
         model = next(models, None)

@@ -22,21 +22,20 @@ import binascii
 import hashlib
 import hmac
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-ITERATIONS_MIN: Final = 4096
-ITERATIONS_MAX: Final = 16384
-ITERATIONS_DEFAULT: Final = 8192
-
-# Mechanisms by their number in Kafka's API (KIP-554), with their hash, the weakest first.
-SCRAM_NUMBERS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-SCRAM_MECHANISMS: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+from asyncbroker.protocol.scram_credential import (
+    ITERATIONS_MAX,
+    ITERATIONS_MIN,
+    SCRAM_MECHANISMS,
+    ScramCredential,
+)
 
 # What clients send here is short; a nonce of the length of a frame would only be sent back.
 NONCE_LENGTH_MAX: Final = 1024
 
-# Not compiled here: every start of a broker imports this file, and few need it.
+# Compiled when the first message comes.
 _NONCE: Final = r"[\x21-\x2b\x2d-\x7e]+"
 _FIRST: Final = (
     rf"(?P<header>(?P<binding>[^,]*),(?:a=(?P<authzid>[^,]*))?,)"
@@ -55,17 +54,6 @@ _BAD_ESCAPE: Final = r"=(?!2C|3D)"
 class ScramError(Exception):
     """The other side's message is wrong, or it does not know the password. The text may be logged:
     it has no secret in it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScramCredential:
-    """What a broker keeps for one user and mechanism. Whoever has it can pretend to be the broker,
-    and guess at the password, but cannot log in with it."""
-
-    salt: bytes = field(repr=False)
-    stored_key: bytes = field(repr=False)
-    server_key: bytes = field(repr=False)
-    iterations: int
 
 
 def salt_password(mechanism: str, password: bytes, salt: bytes, iterations: int) -> bytes:

@@ -32,6 +32,7 @@ from asyncbroker.protocol.messages.sasl_handshake import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+from asyncbroker.protocol.scram_credential import SCRAM_MECHANISMS
 
 if TYPE_CHECKING:
     import ssl
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from asyncbroker.client.connection import Address, Connection, Deadline
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS: Final = ("PLAIN", *SCRAM_MECHANISMS)
 
 NONCE_BYTES: Final = 24
 

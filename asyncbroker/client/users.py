@@ -19,7 +19,7 @@ from asyncbroker.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
-from asyncbroker.protocol.scram import SCRAM_NUMBERS
+from asyncbroker.protocol.scram_credential import SCRAM_NUMBERS
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,13 +25,12 @@ from asyncbroker.commands.common import (
     yes_option,
 )
 from asyncbroker.commands.tables import print_json, print_table
-from asyncbroker.protocol.scram import (
+from asyncbroker.protocol.scram import credential_of, salt_password
+from asyncbroker.protocol.scram_credential import (
     ITERATIONS_DEFAULT,
     ITERATIONS_MAX,
     ITERATIONS_MIN,
     SCRAM_MECHANISMS,
-    credential_of,
-    salt_password,
 )
 
 if TYPE_CHECKING:

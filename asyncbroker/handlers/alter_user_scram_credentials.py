@@ -23,12 +23,12 @@ from asyncbroker.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from asyncbroker.protocol.scram import (
+from asyncbroker.protocol.scram import credential_of
+from asyncbroker.protocol.scram_credential import (
     ITERATIONS_MAX,
     ITERATIONS_MIN,
     SCRAM_NUMBERS,
     ScramCredential,
-    credential_of,
 )
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from asyncbroker.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
-from asyncbroker.protocol.scram import SCRAM_NUMBERS
+from asyncbroker.protocol.scram_credential import SCRAM_NUMBERS
 
 if TYPE_CHECKING:
     from asyncbroker.broker import Broker

@@ -28,7 +28,7 @@ from asyncbroker.metadata_store import (
     SqliteMetadataStore,
     StoredTopic,
 )
-from asyncbroker.protocol.scram import ScramCredential
+from asyncbroker.protocol.scram_credential import ScramCredential
 
 
 @pytest.fixture(params=["sqlite", "memory"])

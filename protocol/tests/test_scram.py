@@ -12,16 +12,15 @@ from scramp import ScramClient as TheirClient
 from scramp import ScramMechanism
 
 from asyncbroker.protocol.scram import (
-    SCRAM_MECHANISMS,
     ClientFirst,
     ScramClient,
-    ScramCredential,
     ScramError,
     ScramServer,
     credential_of,
     is_password,
     salt_password,
 )
+from asyncbroker.protocol.scram_credential import SCRAM_MECHANISMS, ScramCredential
 
 SHA_256 = "SCRAM-SHA-256"
 SALT = bytes(range(16))

@@ -67,6 +67,19 @@ def test_the_root_imports_neither_client_nor_broker() -> None:
     assert done.stdout == "['asyncbroker.__main__']\n"
 
 
+def test_a_broker_imports_nothing_of_what_it_may_never_need() -> None:
+    script = "import sys, asyncbroker.runner; print(*sys.modules)"
+    root = Path(__file__).parents[3]
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=root
+    )
+    imported = set(done.stdout.split())
+    parts = ("groups", "log.cleaner", "login", "metrics_server", "protocol.scram", "sasl", "tls")
+    unneeded = {"prometheus_client", "sqlite3", *(f"asyncbroker.{part}" for part in parts)}
+    assert not imported & unneeded
+    assert "asyncbroker.broker" in imported
+
+
 def test_an_address_that_cannot_be_read_is_no_traceback() -> None:
     result = CliRunner().invoke(cli, ["topics", "list", "-b", "host:port"])
     assert result.exit_code == 1
