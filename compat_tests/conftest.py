@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import uuid
@@ -76,6 +77,12 @@ class BrokerProcess:
         assert self._process is not None
         assert self._process.stdout is not None
         self._process.stdout.close()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port
 
 
 @pytest.fixture(scope="session")

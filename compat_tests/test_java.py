@@ -1,63 +1,35 @@
 """Apache Kafka's own command-line classes, and with them its Java client, against the broker.
 
-`scripts/test` resolves the jars from Maven and names the classpath file; without it these tests are
-skipped, which `scripts/test` never lets happen.
+A JVM takes a second or two to say anything, so only what a test is about is asked of one.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
+from asyncbroker.client.cluster import Cluster
+from asyncbroker.client.topics import create_topic
 from compat_tests.conftest import BrokerProcess
+from compat_tests.java import TOOLS, java, needs_jars, run_tool
 
 Fresh = Callable[[str], str]
-TOOL_SECONDS_MAX = 90
 
-pytestmark = [
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(
-        "ASYNCBROKER_KAFKA_CLASSPATH" not in os.environ,
-        reason="needs Kafka's jars: run scripts/test",
-    ),
-]
+pytestmark = [pytest.mark.timeout(300), needs_jars]
 
 
-def java(name: str, *arguments: str) -> list[str]:
-    classpath = Path(os.environ["ASYNCBROKER_KAFKA_CLASSPATH"]).read_text().strip()
-    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    return ["java", *options, "-cp", classpath, f"org.apache.kafka.tools.{name}", *arguments]
-
-
-def run(name: str, *arguments: str, stdin: str = "") -> str:
-    """Runs one of Kafka's tools to its end and returns its standard output."""
-    result = subprocess.run(
-        java(name, *arguments),
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=TOOL_SECONDS_MAX,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
-
-
-def create(servers: str, topic: str, partitions: int, *arguments: str) -> None:
-    run(
-        "TopicCommand",
-        *("--bootstrap-server", servers, "--create", "--topic", topic),
-        *("--partitions", str(partitions), "--replication-factor", "1", *arguments),
-    )
+def create(servers: str, topic: str, partitions: int) -> None:
+    """Creates a topic, without a JVM."""
+    with Cluster(servers) as cluster:
+        create_topic(cluster, topic, partitions=partitions, replication_factor=1)
 
 
 def consume(servers: str, topic: str, count: int, *arguments: str) -> list[str]:
-    output = run(
+    output = run_tool(
         "consumer.ConsoleConsumer",
         *("--bootstrap-server", servers, "--topic", topic, "--from-beginning"),
         *("--max-messages", str(count), "--timeout-ms", "30000", *arguments),
@@ -70,13 +42,14 @@ def test_topics_are_created_described_altered_and_deleted(
 ) -> None:
     topic = fresh("java-topic")
     servers = ("--bootstrap-server", bootstrap_servers)
-    create(bootstrap_servers, topic, 3, "--config", "retention.ms=60000")
-    described = run("TopicCommand", *servers, "--describe", "--topic", topic)
+    wanted = ("--partitions", "3", "--replication-factor", "1", "--config", "retention.ms=60000")
+    run_tool("TopicCommand", *servers, "--create", "--topic", topic, *wanted)
+    described = run_tool("TopicCommand", *servers, "--describe", "--topic", topic)
     assert re.search(r"PartitionCount:\s*3", described)
     assert "retention.ms=60000" in described
-    assert topic in run("TopicCommand", *servers, "--list").split()
-    run("TopicCommand", *servers, "--delete", "--topic", topic)
-    assert topic not in run("TopicCommand", *servers, "--list").split()
+    assert topic in run_tool("TopicCommand", *servers, "--list").split()
+    run_tool("TopicCommand", *servers, "--delete", "--topic", topic)
+    assert topic not in run_tool("TopicCommand", *servers, "--list").split()
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -84,7 +57,7 @@ def test_console_producer_and_consumer(bootstrap_servers: str, fresh: Fresh, cod
     topic = fresh("java-console")
     create(bootstrap_servers, topic, 1)
     lines = [f"trace:{n}\tkey-{n}\tvalue {n}" for n in range(100)]
-    run(
+    run_tool(
         "ConsoleProducer",
         *("--bootstrap-server", bootstrap_servers, "--topic", topic),
         *("--compression-codec", codec),
@@ -114,7 +87,7 @@ class VerifiableConsumer:
     def __init__(self, servers: str, topic: str, group: str, assignor: str) -> None:
         self._process = subprocess.Popen(
             java(
-                "VerifiableConsumer",
+                f"{TOOLS}.VerifiableConsumer",
                 *("--bootstrap-server", servers, "--topic", topic, "--group-id", group),
                 *("--reset-policy", "earliest", "--session-timeout", "6000"),
                 *("--assignment-strategy", f"org.apache.kafka.clients.consumer.{assignor}"),
@@ -164,12 +137,12 @@ def test_group_of_java_consumers(bootstrap_servers: str, fresh: Fresh, assignor:
     second.until(lambda: len(second.assigned) == 2)
     first.until(lambda: len(first.assigned) == 2)
     assert first.assigned | second.assigned == {0, 1, 2, 3}
-    run(
+    run_tool(
         "VerifiableProducer",
         *("--bootstrap-server", bootstrap_servers, "--topic", topic),
         *("--max-messages", "400", "--acks", "-1"),
     )
-    described = run(
+    described = run_tool(
         "consumer.group.ConsumerGroupCommand",
         *("--bootstrap-server", bootstrap_servers, "--describe", "--group", group, "--members"),
     )
@@ -184,28 +157,28 @@ def test_groups_are_listed_described_and_reset(bootstrap_servers: str, fresh: Fr
     topic, group = fresh("java-lag"), fresh("group")
     create(bootstrap_servers, topic, 1)
     producer = ("--bootstrap-server", bootstrap_servers, "--topic", topic)
-    run("ConsoleProducer", *producer, stdin="".join(f"{n}\n" for n in range(10)))
+    run_tool("ConsoleProducer", *producer, stdin="".join(f"{n}\n" for n in range(10)))
     consume(bootstrap_servers, topic, 10, "--group", group)
     command = "consumer.group.ConsumerGroupCommand"
     servers = ("--bootstrap-server", bootstrap_servers)
-    assert group in run(command, *servers, "--list").split()
+    assert group in run_tool(command, *servers, "--list").split()
     reset = ("--reset-offsets", "--to-offset", "4", "--topic", topic, "--execute")
-    run(command, *servers, "--group", group, *reset)
-    described = run(command, *servers, "--describe", "--group", group)
+    run_tool(command, *servers, "--group", group, *reset)
+    described = run_tool(command, *servers, "--describe", "--group", group)
     row = next(line.split() for line in described.split("\n") if f" {topic} " in line)
     current, end, lag = row[row.index(topic) + 2 :][:3]
     assert (current, end, lag) == ("4", "10", "6")
-    run(command, *servers, "--delete", "--group", group)
-    assert group not in run(command, *servers, "--list").split()
+    run_tool(command, *servers, "--delete", "--group", group)
+    assert group not in run_tool(command, *servers, "--list").split()
 
 
 def test_offsets_by_time(bootstrap_servers: str, fresh: Fresh) -> None:
     topic = fresh("java-offsets")
     create(bootstrap_servers, topic, 1)
     producer = ("--bootstrap-server", bootstrap_servers, "--topic", topic)
-    run("ConsoleProducer", *producer, stdin="".join(f"{n}\n" for n in range(10)))
+    run_tool("ConsoleProducer", *producer, stdin="".join(f"{n}\n" for n in range(10)))
     for time, offset in (("-1", "10"), ("-2", "0"), ("1000", "0"), ("-3", None)):
-        found = run("GetOffsetShell", *producer, "--time", time).strip().split(":")
+        found = run_tool("GetOffsetShell", *producer, "--time", time).strip().split(":")
         assert found[:2] == [topic, "0"]
         assert offset is None or found[2] == offset
 
@@ -216,7 +189,7 @@ def test_records_of_a_java_producer_survive_a_kill(own_broker: BrokerProcess, fr
     create(servers, topic, 1)
     producer = ("--bootstrap-server", servers, "--topic", topic)
     acks = ("--producer-property", "acks=all")
-    run("ConsoleProducer", *producer, *acks, stdin="".join(f"{n}\n" for n in range(100)))
+    run_tool("ConsoleProducer", *producer, *acks, stdin="".join(f"{n}\n" for n in range(100)))
     own_broker.kill()
     own_broker.start()
     assert consume(servers, topic, 100) == [str(n) for n in range(100)]

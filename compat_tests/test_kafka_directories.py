@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import uuid
@@ -22,34 +21,17 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from compat_tests.conftest import BrokerProcess
+from compat_tests.conftest import BrokerProcess, free_port
+from compat_tests.java import dump_log_segments, java, needs_jars
 
 KAFKA_SECONDS_MAX = 90
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PLAIN, TRANSACTIONS, MOVED, GROUP = "plain", "transactions", "moved", "movers"
 
-pytestmark = [
-    pytest.mark.timeout(400),
-    pytest.mark.skipif(
-        "ASYNCBROKER_KAFKA_CLASSPATH" not in os.environ,
-        reason="needs Kafka's jars: run scripts/test",
-    ),
-]
+pytestmark = [pytest.mark.timeout(400), needs_jars]
 
 Found = list[tuple[int, bytes | None, bytes | None]]
 """Offset, key and value of records."""
-
-
-def java(name: str, *arguments: str) -> list[str]:
-    classpath = Path(os.environ["ASYNCBROKER_KAFKA_CLASSPATH"]).read_text().strip()
-    options = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    return ["java", *options, "-cp", classpath, name, *arguments]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 @dataclass
@@ -261,38 +243,19 @@ def test_kafkas_dump_log_segments_reads_what_we_write(tmp_path: Path) -> None:
     partition, offsets = (
         tmp_path / "data" / name for name in (f"{MOVED}-0", "__consumer_offsets-0")
     )
-    files = [
-        str(path)
-        for path in sorted(partition.iterdir())
-        if path.suffix in (".log", ".index", ".timeindex", ".snapshot")
-    ]
-    assert sum(path.endswith(".log") for path in files) > 2
-    tool = "org.apache.kafka.tools.DumpLogSegments"
-    dumped = subprocess.run(
-        java(tool, "--deep-iteration", "--print-data-log", "--files", ",".join(files)),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert dumped.returncode == 0, dumped.stderr
-    assert dumped.stdout.count("| offset: ") == len(written)
-    assert dumped.stdout.count("isvalid: true") >= 2 * len(CODECS)
-    for complaint in ("isvalid: false", "Mismatches", "mismatch", "out of order", "should be"):
-        assert complaint not in dumped.stdout + dumped.stderr, complaint
-    assert "producerId: " in dumped.stdout
-    assert dumped.stdout.count("headerKeys: [codec]") == len(written)
+    suffixes = (".log", ".index", ".timeindex", ".snapshot")
+    files = [path for path in sorted(partition.iterdir()) if path.suffix in suffixes]
+    assert sum(path.suffix == ".log" for path in files) > 2
+    dumped = dump_log_segments(files, "--deep-iteration", "--print-data-log")
+    assert dumped.count("| offset: ") == len(written)
+    assert dumped.count("isvalid: true") >= 2 * len(CODECS)
+    assert "producerId: " in dumped
+    assert dumped.count("headerKeys: [codec]") == len(written)
     for codec in CODECS:
-        assert f"compresscodec: {codec}" in dumped.stdout
-    logs = [str(path) for path in offsets.iterdir() if path.suffix == ".log"]
-    decoded = subprocess.run(
-        java(tool, "--offsets-decoder", "--files", ",".join(logs)),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert decoded.returncode == 0, decoded.stderr
-    assert f'"group":"{GROUP}","topic":"{MOVED}","partition":0' in decoded.stdout
-    assert '"offset":77' in decoded.stdout
+        assert f"compresscodec: {codec}" in dumped
+    decoded = dump_log_segments(offsets.glob("*.log"), "--offsets-decoder")
+    assert f'"group":"{GROUP}","topic":"{MOVED}","partition":0' in decoded
+    assert '"offset":77' in decoded
 
 
 def test_kafka_goes_on_with_a_log_of_ours(kafka: FilledKafka, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import socket
 import ssl
 import subprocess
 import sys
@@ -27,7 +26,8 @@ from confluent_kafka.admin import ScramMechanism as ConfluentMechanism
 from kafka import KafkaConsumer, KafkaProducer
 
 from asyncbroker.tests.tls_files import TlsFiles, make_tls_files
-from compat_tests.test_java import TOOL_SECONDS_MAX, java
+from compat_tests.conftest import free_port
+from compat_tests.java import needs_jars, run_java
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
@@ -135,12 +135,6 @@ def protected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Protected]:
     log = (directory / "log").read_text()
     assert PASSWORD not in log
     assert "Traceback" not in log
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 @every_way
@@ -292,7 +286,7 @@ def describe_carol(admin: AdminClient) -> Any:
     return futures["carol"].result(20)
 
 
-@pytest.mark.skipif("'ASYNCBROKER_KAFKA_CLASSPATH' not in os.environ", reason="needs Kafka's jars")
+@needs_jars
 @two_ways
 def test_java(protected: Protected, protocol: str, mechanism: str) -> None:
     config = protected.properties(protocol, mechanism)
@@ -309,16 +303,10 @@ def test_java(protected: Protected, protocol: str, mechanism: str) -> None:
     assert f"java-{protocol}-{mechanism}" in listed.stdout
 
 
-@pytest.mark.skipif("'ASYNCBROKER_KAFKA_CLASSPATH' not in os.environ", reason="needs Kafka's jars")
+@needs_jars
 def test_java_with_a_wrong_password(protected: Protected) -> None:
     config = protected.properties("SASL_PLAINTEXT", "SCRAM-SHA-256", "wrong")
     at = ("--bootstrap-server", protected.servers["SASL_PLAINTEXT"], "--command-config", config)
     refused = run_java("org.apache.kafka.tools.TopicCommand", *at, "--list")
     assert refused.returncode != 0
     assert "SaslAuthenticationException" in refused.stdout + refused.stderr
-
-
-def run_java(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = java("", *arguments)
-    command[command.index("org.apache.kafka.tools.")] = name
-    return subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS_MAX)
