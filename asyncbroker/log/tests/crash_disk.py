@@ -135,6 +135,8 @@ class Contents:
         """The same with the same past."""
         if self.is_lost and not choose(2):
             return self.crashed(choose)
+        if self._is_on_disk():
+            return self._shared()
         fork = self._shared()
         fork._stuck, fork._stuck_size = dict(self._stuck), self._stuck_size
         if self.is_lost:
@@ -148,7 +150,7 @@ class Contents:
 
     def crashed(self, choose: Choose) -> Contents:
         """What may be left of it."""
-        if len(self._sizes) == 1 and not self._stuck:
+        if self._is_on_disk():
             return self._shared()
         sizes = self._possible_sizes()
         if self._stuck_size is not None:
@@ -172,6 +174,10 @@ class Contents:
                 then = then.ljust(self._sector_bytes, b"\0")
                 data[begin : begin + self._sector_bytes] = then[: size - begin]
         return Contents(self._sector_bytes, data)
+
+    def _is_on_disk(self) -> bool:
+        """Whether there is one state only, as of most files at any moment."""
+        return len(self._sizes) == 1 and not self._stuck
 
     def _shared(self) -> Contents:
         self._is_shared = True

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -283,8 +282,3 @@ class Producer(Client):
     def _end(self, batch: Batch, outcome: Outcome, why: str) -> None:
         for send in batch.sends:
             send.outcome, send.error, send.ended = outcome, why, self.now
-
-
-def acks_of(choices: Sequence[int], client: Client) -> int:
-    """One of some settings of acks."""
-    return client.random.choice(choices)
