@@ -16,8 +16,10 @@ from typing import Any, Final
 import click
 
 from asyncbroker.commands.log_dump import dump_file
+from asyncbroker.log.checkpoint_sums import KAFKAS
 from asyncbroker.log.files import RealFiles
 from asyncbroker.log.inspection import (
+    OFFSET_CHECKPOINTS,
     Finding,
     check_data_directory,
     check_partition,
@@ -33,8 +35,8 @@ DUMPED_NAMES: Final = (
     "leader-epoch-checkpoint",
     "partition.metadata",
     "damaged-ranges",
-    "recovery-point-offset-checkpoint",
-    "log-start-offset-checkpoint",
+    *OFFSET_CHECKPOINTS,
+    KAFKAS,
     "meta.properties",
 )
 

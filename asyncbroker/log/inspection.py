@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from asyncbroker.log.batch_scan import BatchScan, Damage, GoodBatch
-from asyncbroker.log.checkpoint_sums import CheckpointSums
+from asyncbroker.log.checkpoint_sums import KAFKAS, CheckpointSums
 from asyncbroker.log.checkpoints import (
     CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
     LEADER_EPOCHS,
     LOG_STARTS,
     META_PROPERTIES,
@@ -48,7 +49,12 @@ CUT: Final = "cuts the log here, as the torn end of a crash"
 HOLE: Final = "answers CORRUPT_MESSAGE for these offsets and serves the rest"
 REBUILD: Final = "builds it anew when it is used"
 REPLAY: Final = "writes them to the logs first of all"
-IGNORE_CHECKPOINT: Final = "does not use it, and reads the logs"
+# What a start does about one that is damaged.
+OFFSET_CHECKPOINTS: Final = {
+    RECOVERY_POINTS: "does not use it, and reads the logs",
+    LOG_STARTS: "does not use it, and reads the logs",
+    CLEANER_OFFSETS: "does not use it, and compacts the logs from their beginning",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +181,12 @@ def check_data_directory(path: str) -> Iterator[Finding]:
         what = f"its {frames} frames are not known to be in the logs: these may seem to end early"
         yield Finding(os.path.join(path, JOURNAL), what, REPLAY)
     sums = CheckpointSums(RealFiles(), path, names)
-    for name in (RECOVERY_POINTS, LOG_STARTS):
+    for name in OFFSET_CHECKPOINTS:
         if names.get(name):
             try:
                 sums.decode(name, _read(os.path.join(path, name)))
             except CorruptCheckpoint as damage:
-                yield Finding(os.path.join(path, name), str(damage), IGNORE_CHECKPOINT)
+                yield Finding(os.path.join(path, name), str(damage), OFFSET_CHECKPOINTS[name])
     if META_PROPERTIES in names:
         try:
             properties = decode_properties(_read(os.path.join(path, META_PROPERTIES)))
@@ -316,7 +322,7 @@ def read_small(path: str) -> list[tuple[str, str]]:
     """What stands in a checkpoint or a properties file, as names and values. Raises
     CorruptCheckpoint; KeyError for a file of another kind."""
     data, name = _read(path), os.path.basename(path)
-    if name in (RECOVERY_POINTS, LOG_STARTS, "replication-offset-checkpoint"):
+    if name in (*OFFSET_CHECKPOINTS, KAFKAS):
         return [
             (f"{topic}-{index}", str(at)) for (topic, index), at in decode_offsets(data).items()
         ]

@@ -179,6 +179,18 @@ def test_a_flipped_digit_in_a_checkpoint_is_found(data: Path) -> None:
     assert "nothing to repair" in run("repair", data, "--yes").output
 
 
+def test_what_is_recorded_of_compaction_is_looked_at_as_well(data: Path) -> None:
+    directory, _ = opened(data)
+    directory.record_cleaned("flights", 0, 9)
+    directory.close()
+    path = data / "cleaner-offset-checkpoint"
+    assert json.loads(run("dump", path, "--json").output)["flights-0"] == "9"
+    path.write_bytes(path.read_bytes().replace(b" 9", b" 8"))
+    [finding] = [json.loads(line) for line in run("check", data, "--json").output.splitlines()]
+    assert finding["path"] == str(path)
+    assert finding["what"] == "its checksum does not match"
+
+
 def test_a_directory_in_use_is_not_repaired(data: Path) -> None:
     directory, _ = opened(data)
     result = run("repair", data)
