@@ -22,6 +22,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from asyncbroker.clock import Pause
 from asyncbroker.log.errors import CorruptLog
 from asyncbroker.storage import PASSING_ERRORS
 
@@ -72,19 +73,18 @@ class Cleaner:
         self._next_horizons_ms: dict[Partition, int] = {}
         # When what was read and written so far is paid for.
         self._free_at = 0.0
-        self._pauses: set[asyncio.Future[None]] = set()
+        self._pauses: set[Pause] = set()
 
     def stop(self) -> None:
         """Ends what is under way soon; `check` then returns."""
         self._is_stopping = True
         for pause in self._pauses:
-            if not pause.done():
-                pause.set_result(None)
+            pause.end()
 
     @property
     def is_waiting(self) -> bool:
         """Whether all that is under way waits for the clock."""
-        pauses = sum(not pause.done() for pause in self._pauses)
+        pauses = sum(not pause.is_over for pause in self._pauses)
         return pauses > 0 and pauses >= len(self._in_progress)
 
     async def check(self) -> None:
@@ -268,13 +268,12 @@ class Cleaner:
             return
         clock = self._storage.clock
         self._free_at = max(self._free_at, clock.monotonic()) + size / max(bytes_per_second, 1.0)
-        pause: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        timer = clock.call_at(self._free_at, _end, pause)
+        if self._is_stopping:
+            return
+        pause = Pause(clock, self._free_at)
         self._pauses.add(pause)
-        if not self._is_stopping:
-            await pause
+        await pause.wait()
         self._pauses.discard(pause)
-        timer.cancel()
 
     def _give_up(self, partition: Partition, error: Exception) -> None:
         """After an error: until the next round if it may pass, else until the next start."""
@@ -317,11 +316,6 @@ async def _show(partition: Partition, replacement: Replacement) -> None:
 
     partition.between_appends(show)
     await shown
-
-
-def _end(pause: asyncio.Future[None]) -> None:
-    if not pause.done():
-        pause.set_result(None)
 
 
 def _report(partition: Partition, cleaning: Cleaning, seconds: float) -> None:

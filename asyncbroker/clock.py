@@ -35,6 +35,33 @@ class Clock(Protocol):
         """Runs `callback(*args)` once `monotonic()` has reached `when`."""
 
 
+class Pause:
+    """A wait until a clock has reached `when`, or somebody ends it."""
+
+    __slots__ = ("_over", "_timer")
+
+    def __init__(self, clock: Clock, when: float) -> None:
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._timer = clock.call_at(when, self.end)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody has to wait any more."""
+        return self._over.done()
+
+    def end(self) -> None:
+        """Lets whoever waits go on."""
+        if not self._over.done():
+            self._over.set_result(None)
+
+    async def wait(self) -> None:
+        """Waits, once."""
+        try:
+            await self._over
+        finally:
+            self._timer.cancel()
+
+
 class SystemClock:
     """The clocks of the machine and the timers of one event loop."""
 

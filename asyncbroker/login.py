@@ -18,14 +18,13 @@ the same whatever its cause; the log has the cause.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from dataclasses import dataclass
 from enum import Enum
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from asyncbroker.clock import Clock
+from asyncbroker.clock import Clock, Pause
 from asyncbroker.dispatch import Close, Outcome, Serving, Waiting
 from asyncbroker.protocol.api import API_BY_KEY
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
@@ -252,10 +251,8 @@ class Login:
         logger.warning(
             "failed login from %s:%d: %s", context.client_host, context.client_port, reason
         )
-        delayed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         due = self._clock.monotonic() + self._rules.failed_delay_ms / 1000
-        self._clock.call_at(due, _wake, delayed)
-        await delayed
+        await Pause(self._clock, due).wait()
         self._connection.end_when_answered()
 
 
@@ -277,8 +274,3 @@ def _undress(output: list[bytes]) -> Outcome:
         return Close(None)
     output.append(frame[_UNDRESS.size :])
     return len(output[0])
-
-
-def _wake(delayed: asyncio.Future[None]) -> None:
-    if not delayed.done():
-        delayed.set_result(None)

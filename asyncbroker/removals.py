@@ -15,6 +15,8 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from asyncbroker.clock import Pause
+
 if TYPE_CHECKING:
     from asyncbroker.clock import Timer
     from asyncbroker.log.log_directory import LogDirectory
@@ -35,7 +37,7 @@ class Removals:
         self._timer: Timer | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_stopping = False
-        self._pause: asyncio.Future[None] | None = None
+        self._pause: Pause | None = None
 
     def add(self, paths: Sequence[str], after_seconds: float = 0.0) -> None:
         """Has files, or directories with all that is in them, removed after a while."""
@@ -49,7 +51,7 @@ class Removals:
 
     def at_work(self) -> list[asyncio.Task[None]]:
         """The removal under way, unless it waits for the clock."""
-        is_waiting = self._pause is not None and not self._pause.done()
+        is_waiting = self._pause is not None and not self._pause.is_over
         return [] if self._task is None or is_waiting else [self._task]
 
     async def stop(self) -> None:
@@ -57,8 +59,8 @@ class Removals:
         self._is_stopping = True
         self._waiting.clear()
         self._disarm()
-        if self._pause is not None and not self._pause.done():
-            self._pause.set_result(None)
+        if self._pause is not None:
+            self._pause.end()
         if self._task is not None:
             await self._task
 
@@ -103,16 +105,5 @@ class Removals:
                 return
             took = clock.monotonic() - began
             if took > 0 and not self._is_stopping:
-                await self._sleep(took)
-
-    async def _sleep(self, seconds: float) -> None:
-        clock = self._storage.clock
-        pause = self._pause = asyncio.get_running_loop().create_future()
-
-        def end() -> None:
-            if not pause.done():
-                pause.set_result(None)
-
-        timer = clock.call_at(clock.monotonic() + seconds, end)
-        await pause
-        timer.cancel()
+                self._pause = Pause(clock, clock.monotonic() + took)
+                await self._pause.wait()

@@ -11,11 +11,11 @@ cannot be read is logged and passed over: who asks for it gets the error.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from asyncbroker.clock import Pause
 from asyncbroker.damaged_log import DamagedLog
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Scrubber:
         self._random_bytes = random_bytes
         self._is_stopping = False
         self._next_pass = 0.0
-        self._pause: asyncio.Future[None] | None = None
+        self._pause: Pause | None = None
         self.bytes_read = 0
         self.damaged_ranges_found = 0
         self.read_errors = 0
@@ -58,13 +58,13 @@ class Scrubber:
     def stop(self) -> None:
         """Ends what is under way soon; `check` then returns."""
         self._is_stopping = True
-        if self._pause is not None and not self._pause.done():
-            self._pause.set_result(None)
+        if self._pause is not None:
+            self._pause.end()
 
     @property
     def is_waiting(self) -> bool:
         """Whether it waits for the clock."""
-        return self._pause is not None and not self._pause.done()
+        return self._pause is not None and not self._pause.is_over
 
     async def check(self) -> None:
         """Goes through all data, if that is due."""
@@ -114,17 +114,10 @@ class Scrubber:
         if not self._may_go_on():
             return
         clock = self._storage.clock
-        pause = self._pause = asyncio.get_running_loop().create_future()
-        timer = clock.call_at(clock.monotonic() + size / self._rate(), _end, pause)
-        await pause
+        self._pause = Pause(clock, clock.monotonic() + size / self._rate())
+        await self._pause.wait()
         self._pause = None
-        timer.cancel()
 
 
 def _has_log(partition: Partition) -> bool:
     return partition.is_readable() and not isinstance(partition.log, DamagedLog)
-
-
-def _end(pause: asyncio.Future[None]) -> None:
-    if not pause.done():
-        pause.set_result(None)
