@@ -95,6 +95,7 @@ class PartitionLog:
         "_durability",
         "_end",
         "_has_surplus",
+        "_leaving",
         "_roll_size",
         "_roll_timestamp",
         "_segments",
@@ -176,6 +177,8 @@ class PartitionLog:
         """Makes what recovery found the state of the log."""
         # Replaced, never changed: readers in other threads iterate over it.
         self._segments = found.segments
+        # Oldest first: no part of the log any more, but their files may be, after a crash.
+        self._leaving: list[Segment] = []
         active = found.segments[-1]
         self.log_start_offset = found.log_start_offset
         self.end_offset = found.end_offset
@@ -525,8 +528,14 @@ class PartitionLog:
         """Makes the files durable with all that was appended before the call; the offset up to
         which they are then. After an OSError the log takes nothing more."""
         with self._durability.lock:
-            self._durability.sync(self.end_offset, self._segments)
+            self._sync()
             return self._durability.flushed_end_offset
+
+    def _sync(self) -> None:
+        # In this order: a segment that leaves the log meanwhile is seen twice rather than never.
+        end_offset = self.end_offset
+        segments = self._segments
+        self._durability.sync(end_offset, [*self._leaving, *segments])
 
     def checkpoint(self) -> int:
         """Writes what spares recovery its work, if enough was appended; the recovery point. What
@@ -540,17 +549,17 @@ class PartitionLog:
                 self._snapshots.is_waiting
                 or self.size - self._checkpointed_size >= CHECKPOINT_BYTES
             ):
-                self._durability.sync(self.end_offset, self._segments)
+                self._sync()
                 self._persist()
             elif self.open_segments.is_crowded:
                 segments = self._segments
                 try:
-                    self._durability.sync(self.end_offset, segments)
+                    self._sync()
                 finally:
                     # Also when there was no descriptor left to sync the directory with.
                     self.open_segments.synced(segments)
             elif self._durability.is_journal_needed:
-                self._durability.sync(self.end_offset, self._segments)
+                self._sync()
             self._write_epochs()
             return self._durability.flushed_end_offset
 
@@ -576,7 +585,7 @@ class PartitionLog:
         if (self.end_offset, self.log_start_offset) == self._closed_clean_at:
             self._persist()
             return
-        self._durability.sync(self.end_offset, self._segments)
+        self._sync()
         self._segments[-1].finish()
         self._snapshots.add(self.producers)
         self._persist(sync=True)
@@ -646,6 +655,8 @@ class PartitionLog:
         self.log_start_offset = max(self.log_start_offset, offset)
         segments = self._segments
         count = segment_at(segments, self.log_start_offset)
+        # Until the new start is recorded a crash brings them back, and what is newer is promised.
+        self._leaving = [*self._leaving, *segments[:count]]
         self._segments = segments[count:]
         freed = sum(segment.size for segment in segments[:count])
         self.size -= freed
@@ -672,6 +683,7 @@ class PartitionLog:
         with self.rewriting(self._segments[0].base_offset):
             # Not while a compacted one gets its final names.
             paths = [path for segment in segments for path in put_aside(self.files, segment)]
+            self._leaving = [each for each in self._leaving if each not in segments]
         self.damaged.keep(self._segments, self.log_start_offset, self.end_offset)
         return paths
 

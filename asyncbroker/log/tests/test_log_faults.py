@@ -160,6 +160,25 @@ def test_a_part_of_a_batch_does_not_come_back_in_front_of_a_newer_segment(is_stu
         assert [offset for offset, _ in read_all(found)] == list(range(durable))
 
 
+def test_what_is_newer_is_not_promised_before_what_a_crash_may_bring_back() -> None:
+    files = CrashFiles(sector_bytes=32)
+    files.make_directory("data")
+    files.sync_directory("")
+    log = open_log(files)
+    append_each(log, 3)
+    log.roll(NOW_MS)
+    # The log begins later now, but nothing on the disk says so yet.
+    leaving = log.advance_log_start(3)
+    append_each(log, 2)
+    durable = log.flush()
+    for state in files.states(50, Random(1)):
+        found = open_log(state, is_clean=False, recovery_point=durable)
+        assert [offset for offset, _ in read_all(found)] == list(range(durable))
+    log.delete_segments(leaving)
+    append_each(log, 1)
+    assert log.flush() == durable + 1
+
+
 def test_what_a_failed_sync_left_in_memory_only_is_written_before_it_is_promised() -> None:
     def fail(operation: str, path: str) -> None:
         if operation == "datasync":
