@@ -2,8 +2,10 @@
 
 A pass goes through all partitions, beginning with another one each time, so that restarts do not
 keep it from reaching any. It reads a slice in a worker thread, and then waits as long as
-`asyncbroker.scrub.bytes.per.second` says. A log may roll, shrink and be compacted meanwhile: each
-slice asks it anew. What a read brings into memory goes out of it again, if it was not there before.
+`asyncbroker.scrub.bytes.per.second` says, and so long that it is at work for a small part of the
+time only: many small batches cost much of the interpreter, whatever their bytes. A log may roll,
+shrink and be compacted meanwhile: each slice asks it anew. What a read brings into memory goes out
+of it again, if it was not there before.
 
 Damage becomes a hole of its partition, as if a reader had found it (`log/damage.py`). A slice that
 cannot be read is logged and passed over: who asks for it gets the error.
@@ -26,8 +28,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# What one job in a worker thread reads: some tens of milliseconds.
-SLICE_BYTES: Final = 8 << 20
+# What one job in a worker thread reads: some milliseconds, also of batches of one record.
+SLICE_BYTES: Final = 256 << 10
+
+# The part of the time that it may be at work.
+WORK_RATIO_MAX: Final = 0.05
 
 # How often it is asked whether a pass is due, and the settings are looked at.
 CHECK_SECONDS: Final = 60.0
@@ -90,6 +95,7 @@ class Scrubber:
         base_offset = position = 0
         while self._may_go_on() and _has_log(partition):
             log = partition.log
+            began = self._storage.clock.monotonic()
             scrubbed = await partition.run(scrub, log, base_offset, position, SLICE_BYTES)
             if scrubbed is None:
                 return
@@ -100,7 +106,7 @@ class Scrubber:
                 logger.error("%s cannot be read %s: %s", partition.name, where, scrubbed.error)
             self.damaged_ranges_found += scrubbed.damaged_range_count
             self.bytes_read += scrubbed.size
-            await self._wait(scrubbed.size)
+            await self._wait(scrubbed.size, self._storage.clock.monotonic() - began)
 
     def _may_go_on(self) -> bool:
         return not self._is_stopping and self._storage.error is None and self._rate() > 0
@@ -109,12 +115,13 @@ class Scrubber:
         config = self._config()
         return config.scrub_bytes_per_second
 
-    async def _wait(self, size: int) -> None:
-        """Waits until so many bytes are paid for."""
+    async def _wait(self, size: int, work_seconds: float) -> None:
+        """Waits until so many bytes, and so much work, are paid for."""
         if not self._may_go_on():
             return
         clock = self._storage.clock
-        self._pause = Pause(clock, clock.monotonic() + size / self._rate())
+        seconds = max(size / self._rate(), work_seconds * (1 / WORK_RATIO_MAX - 1))
+        self._pause = Pause(clock, clock.monotonic() + seconds)
         await self._pause.wait()
         self._pause = None
 

@@ -16,6 +16,7 @@ from asyncbroker.log.tests.log_harness import append_each, open_log
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.scrubber import CHECK_SECONDS, Scrubber
 from asyncbroker.tests.data_path_harness import UnderTest, batch_of, offsets_of, settle, under_test
+from asyncbroker.tests.groups_harness import HeldWorkers
 
 BATCH = batch_of(value=bytes(1000))
 LOG = f"memory/flights-0/{0:020d}.log"
@@ -90,6 +91,27 @@ async def test_it_keeps_to_its_rate_and_to_its_interval() -> None:
             test.clock.advance(CHECK_SECONDS)
             await settle()
         assert scrubber(test).bytes_read == 20 * len(BATCH)
+
+
+async def test_after_a_slice_that_took_long_it_rests_longer() -> None:
+    workers = HeldWorkers()
+    async with under_test(workers=workers) as test:
+        await test.topic(partitions=2)
+        for index in (0, 1):
+            await test.produce(BATCH, index=index, acks=-1)
+        workers.held = {"scrub"}
+        test.clock.advance(CHECK_SECONDS)
+        await settle()
+        test.clock.advance(1)
+        workers.release()
+        await settle()
+        assert scrubber(test).bytes_read == len(BATCH)
+        test.clock.advance(18.9)
+        await settle()
+        assert scrubber(test).bytes_read == len(BATCH)
+        test.clock.advance(0.2)
+        await settle()
+        assert scrubber(test).bytes_read == 2 * len(BATCH)
 
 
 async def test_it_stops_with_the_broker_while_it_waits() -> None:
