@@ -39,7 +39,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from asyncbroker.log.batch_scan import Readable
 from asyncbroker.log.files import TEMPORARY_SUFFIX, File, Files
 from asyncbroker.log.journal_frames import (
     BLOCK_BYTES,
@@ -56,6 +55,7 @@ from asyncbroker.log.journal_frames import (
 )
 
 if TYPE_CHECKING:
+    from asyncbroker.log.batch_scan import Readable
     from asyncbroker.log.partition_log import PartitionLog
     from asyncbroker.log.segment import Segment
 

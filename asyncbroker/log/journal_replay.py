@@ -21,9 +21,8 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from asyncbroker.log.batch_scan import Readable
 from asyncbroker.log.files import Files
 from asyncbroker.log.journal import newest, read_heads
 from asyncbroker.log.journal_frames import (
@@ -38,6 +37,9 @@ from asyncbroker.log.journal_frames import (
     table_end,
 )
 from asyncbroker.log.segment import LOG_SUFFIX, segment_name
+
+if TYPE_CHECKING:
+    from asyncbroker.log.batch_scan import Readable
 
 logger = logging.getLogger(__name__)
 

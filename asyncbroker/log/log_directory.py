@@ -46,7 +46,6 @@ from asyncbroker.log.directory_format import FORMAT, check_format
 from asyncbroker.log.errors import DirectoryRefused
 from asyncbroker.log.files import Files, Lock
 from asyncbroker.log.journal import JOURNAL, Journal
-from asyncbroker.log.journal_replay import Target, TopicIdPartition, remove_journal, replay
 from asyncbroker.log.made_directory import make_directory
 from asyncbroker.log.offset_checkpoints import OffsetCheckpoints, read_small
 from asyncbroker.log.open_segments import OpenSegments, open_files_limit
@@ -54,6 +53,7 @@ from asyncbroker.log.removal import remove_some
 from asyncbroker.log.reserve import Reserve
 
 if TYPE_CHECKING:
+    from asyncbroker.log.journal_replay import TopicIdPartition
     from asyncbroker.log.partition_log import PartitionLog
     from asyncbroker.log.segment import Segment
 
@@ -162,6 +162,9 @@ class LogDirectory:
     def _take_over_journal(self) -> None:
         """Brings to the files what only the journal has. After a clean stop that is nothing,
         whatever stands in it: Kafka may have used the directory since."""
+        # Imported here: a new directory needs no log's code.
+        from asyncbroker.log.journal_replay import Target, remove_journal, replay
+
         path = f"{self.path}/{JOURNAL}"
         if not self.was_clean:
             targets: dict[TopicIdPartition, Target] = {}
@@ -169,14 +172,11 @@ class LogDirectory:
             for found in self.partitions():
                 if found.topic_id is not None:
                     key = (found.topic, found.partition)
-                    known = max(
-                        self._offsets.recovery_points.get(key, 0),
-                        self._offsets.log_starts.get(key, 0),
-                    )
+                    offsets = self._offsets
+                    known = max(offsets.recovery_points.get(key, 0), offsets.log_starts.get(key, 0))
                     keys[found.topic_id, found.partition] = key
                     targets[found.topic_id, found.partition] = Target(self._path_of(*key), known)
-            run = functools.partial(replay, self._files, path, targets.get)
-            promised = self._reserve.with_room(run)
+            promised = self._reserve.with_room(lambda: replay(self._files, path, targets.get))
             for place, end_offset in promised.items():
                 self._offsets.recovery_points[keys[place]] = end_offset
             self._offsets.write()

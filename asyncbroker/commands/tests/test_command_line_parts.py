@@ -74,7 +74,16 @@ def test_a_broker_imports_nothing_of_what_it_may_never_need() -> None:
         [sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=root
     )
     imported = set(done.stdout.split())
-    parts = ("groups", "log.cleaner", "login", "metrics_server", "protocol.scram", "sasl", "tls")
+    parts = (
+        "groups",
+        "log.cleaner",
+        "log.segment",
+        "login",
+        "metrics_server",
+        "protocol.scram",
+        "sasl",
+        "tls",
+    )
     unneeded = {"prometheus_client", "sqlite3", *(f"asyncbroker.{part}" for part in parts)}
     assert not imported & unneeded
     assert "asyncbroker.broker" in imported
