@@ -7,6 +7,7 @@ tests that restart the broker are then skipped, since that one is not theirs.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -79,10 +80,11 @@ class BrokerProcess:
         self._process.stdout.close()
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on; all are held at once, so that no two are the same."""
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [probe.getsockname()[1] for probe in probes]
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka import Consumer
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
 
@@ -233,7 +234,7 @@ def test_nobody_at_the_address_is_told_quickly(run: Run) -> None:
 
 
 @pytest.fixture
-def member(bootstrap_servers: str) -> Iterator[Callable[..., KafkaConsumer]]:
+def member(bootstrap_servers: str) -> Iterator[Callable[..., Callable[[], None]]]:
     """Starts members of groups that heartbeat until the test ends or calls their `stop`."""
     stops: list[Callable[[], None]] = []
 
@@ -242,17 +243,20 @@ def member(bootstrap_servers: str) -> Iterator[Callable[..., KafkaConsumer]]:
         assigned = threading.Event()
 
         def work() -> None:
-            consumer = KafkaConsumer(
-                topic,
-                group_id=group,
-                client_id="counter",
-                bootstrap_servers=bootstrap_servers,
-                auto_offset_reset="earliest",
-                enable_auto_commit=False,
+            consumer = Consumer(
+                {
+                    "bootstrap.servers": bootstrap_servers,
+                    "group.id": group,
+                    "client.id": "counter",
+                    "auto.offset.reset": "earliest",
+                    "enable.auto.commit": False,
+                }
             )
+            consumer.subscribe([topic])
             while not ended.is_set():
-                if consumer.poll(100):
-                    consumer.commit()
+                message = consumer.poll(0.1)
+                if message is not None and message.error() is None:
+                    consumer.commit(message=message, asynchronous=False)
                 if consumer.assignment():
                     assigned.set()
             consumer.close()

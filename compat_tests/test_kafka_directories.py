@@ -21,7 +21,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from compat_tests.conftest import BrokerProcess, free_port
+from compat_tests.conftest import BrokerProcess, free_ports
 from compat_tests.java import dump_log_segments, java, needs_jars
 
 KAFKA_SECONDS_MAX = 90
@@ -43,7 +43,7 @@ class Kafka:
     _process: subprocess.Popen[bytes] | None = field(default=None)
 
     def start(self) -> None:
-        port, controller = free_port(), free_port()
+        port, controller = free_ports(2)
         properties = self.data.with_suffix(".properties")
         lines = (
             "process.roles=broker,controller",

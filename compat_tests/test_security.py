@@ -26,7 +26,7 @@ from confluent_kafka.admin import ScramMechanism as ConfluentMechanism
 from kafka import KafkaConsumer, KafkaProducer
 
 from asyncbroker.tests.tls_files import TlsFiles, make_tls_files
-from compat_tests.conftest import free_port
+from compat_tests.conftest import free_ports
 from compat_tests.java import needs_jars, run_java
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -103,7 +103,8 @@ def asyncbroker(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess
 def protected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Protected]:
     directory = tmp_path_factory.mktemp("protected")
     files, data = make_tls_files(directory), str(directory / "data")
-    servers = {protocol: f"localhost:{free_port()}" for protocol in ALL_PROTOCOLS}
+    ports = free_ports(len(ALL_PROTOCOLS))
+    servers = {name: f"localhost:{port}" for name, port in zip(ALL_PROTOCOLS, ports, strict=True)}
     listeners = ",".join(f"{protocol}://{address}" for protocol, address in servers.items())
     config = directory / "server.properties"
     config.write_text(

@@ -47,11 +47,11 @@ def memory_mb(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on; all are held at once, so that no two are the same."""
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [probe.getsockname()[1] for probe in probes]
 
 
 @contextlib.contextmanager
@@ -88,7 +88,7 @@ def prepare_kafka(
 ) -> tuple[int, list[str]]:
     """Formats the storage of Apache Kafka, one node, KRaft; returns the port that it will listen
     on, and what follows `java` and its options in the command that starts it."""
-    port, controller = free_port(), free_port()
+    port, controller = free_ports(2)
     properties = directory.with_suffix(".properties")
     lines = (
         "process.roles=broker,controller",

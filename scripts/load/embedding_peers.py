@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from brokers import free_port, memory_mb, prepare_kafka, process
+from brokers import free_ports, memory_mb, prepare_kafka, process
 from start import ask_api_versions, environment
 
 OURS, OURS_PROCESS = "asyncbroker embedded", "asyncbroker as a process"
@@ -64,7 +64,7 @@ def started(command: list[str], port: int) -> Iterator[Started]:
 
 
 def command(words: list[str]) -> contextlib.AbstractContextManager[Started]:
-    port = free_port()
+    (port,) = free_ports(1)
     return started([word.replace("{port}", str(port)) for word in words], port)
 
 

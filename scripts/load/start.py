@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 from struct import pack, unpack
 
+from brokers import free_ports
+
 API_VERSIONS_V0 = pack(">ihhih", 10, 18, 0, 1, -1)
 RETRY_SECONDS = 0.002
 START_SECONDS_MAX = 30.0
@@ -24,12 +26,6 @@ SETTLE_SECONDS = 0.5
 # What the project asks of itself.
 MILLISECONDS_MAX = 250
 MEBIBYTES_MAX = 60
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 def ask_api_versions(port: int, deadline: float) -> None:
@@ -55,7 +51,7 @@ def environment(cache: str) -> dict[str, str]:
 
 def start_once(on_disk: bool, warm_up: bool, cache: str) -> tuple[float, float, float]:
     """One start: milliseconds to the answer, CPU milliseconds by then, mebibytes afterwards."""
-    port = free_port()
+    (port,) = free_ports(1)
     with tempfile.TemporaryDirectory() as directory:
         where = ["--data", directory] if on_disk else ["--memory"]
         command = [sys.executable, "-m", "asyncbroker", "serve", *where]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from typing import Any
 
@@ -71,20 +72,22 @@ def offsets_of(*codes: int) -> list[Any]:
     return [lambda request, version, code=code: answer(code, request) for code in codes]
 
 
-def a_free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on; all are held at once, so that no two are the same."""
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [probe.getsockname()[1] for probe in probes]
 
 
 def test_the_second_bootstrap_server_does_when_the_first_is_down(broker: ScriptedBroker) -> None:
     broker.answers["Metadata"] = metadata_of([broker], {"flights": [1]})
-    with Cluster(f"127.0.0.1:{a_free_port()},{broker.address}", timeout_ms=5000) as cluster:
+    (port,) = free_ports(1)
+    with Cluster(f"127.0.0.1:{port},{broker.address}", timeout_ms=5000) as cluster:
         assert [topic.name for topic in cluster.topics()] == ["flights"]
 
 
 def test_with_nobody_there_every_address_is_named_at_once() -> None:
-    ports = [a_free_port(), a_free_port()]
+    ports = free_ports(2)
     cluster = Cluster([f"127.0.0.1:{port}" for port in ports], timeout_ms=60_000)
     with pytest.raises(BrokerUnreachable, match=f":{ports[0]}: .*; .*:{ports[1]}: "):
         cluster.topics()
