@@ -40,6 +40,7 @@ def open_cluster(options: ReadOptions) -> Cluster:
         client_id=options.client_id,
         timeout_ms=options.request_timeout_ms,
         connect_timeout_ms=options.connect_timeout_ms,
+        security=options.security,
     )
 
 

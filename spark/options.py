@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from asyncbroker.client.cluster import CONNECT_TIMEOUT_MS, TIMEOUT_MS, TopicPartition
+from asyncbroker.client.errors import ClientError
 from asyncbroker.client.partitions import READ_COMMITTED, READ_UNCOMMITTED
+from asyncbroker.client.security import Security, security_of
 from asyncbroker.spark.offset_limits import OffsetLimit, check_order, ending_limit, starting_limit
 
 logger = logging.getLogger(__name__)
@@ -45,12 +47,15 @@ class Assign:
 
 Strategy = Subscribe | SubscribePattern | Assign
 
+LimitsOf = Callable[[Mapping[str, str]], tuple[OffsetLimit, OffsetLimit]]
+
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a batch query was asked to read, and how."""
+    """What a query was asked to read, and how."""
 
     bootstrap_servers: str
+    security: Security
     strategy: Strategy
     starting: OffsetLimit
     ending: OffsetLimit
@@ -71,34 +76,40 @@ class ReadOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
         """Reads the options of a batch query; raises ValueError with a text for people."""
+        return cls.between(options, _batch_limits)
+
+    @classmethod
+    def between(cls, options: Mapping[str, str], limits_of: LimitsOf) -> ReadOptions:
+        """Reads the options of a query of any kind, which says where it starts and ends by
+        `limits_of` the options with lower-case keys; raises ValueError with a text for people."""
         given = {name.lower(): value for name, value in options.items()}
         strategy = _strategy(given)
-        min_partitions = _positive(given, "minPartitions")
-        max_records_per_partition = _positive(given, "maxRecordsPerPartition")
+        min_partitions = positive(given, "minPartitions")
+        max_records_per_partition = positive(given, "maxRecordsPerPartition")
         _refuse_kafka_options(given)
-        starting, ending = starting_limit(given), ending_limit(given)
-        check_order(starting, ending)
+        starting, ending = limits_of(given)
         return cls(
             bootstrap_servers=given["kafka.bootstrap.servers"],
+            security=security_from(given),
             strategy=strategy,
             starting=starting,
             ending=ending,
             starts_at_latest_without_match=_without_match(given),
             min_partitions=min_partitions,
             max_records_per_partition=max_records_per_partition,
-            include_headers=_flag(given, "includeHeaders", False),
-            fail_on_data_loss=_flag(given, "failOnDataLoss", True),
-            poll_timeout_ms=_positive(given, "kafkaConsumer.pollTimeoutMs") or POLL_TIMEOUT_MS,
+            include_headers=flag(given, "includeHeaders", False),
+            fail_on_data_loss=flag(given, "failOnDataLoss", True),
+            poll_timeout_ms=positive(given, "kafkaConsumer.pollTimeoutMs") or POLL_TIMEOUT_MS,
             isolation_level=_isolation_level(given),
             client_id=given.get("kafka.client.id", CLIENT_ID),
-            request_timeout_ms=_positive(given, "kafka.request.timeout.ms") or TIMEOUT_MS,
+            request_timeout_ms=positive(given, "kafka.request.timeout.ms") or TIMEOUT_MS,
             connect_timeout_ms=(
-                _positive(given, "kafka.socket.connection.setup.timeout.ms") or CONNECT_TIMEOUT_MS
+                positive(given, "kafka.socket.connection.setup.timeout.ms") or CONNECT_TIMEOUT_MS
             ),
             partition_fetch_bytes_max=(
-                _positive(given, "kafka.max.partition.fetch.bytes") or PARTITION_FETCH_BYTES_MAX
+                positive(given, "kafka.max.partition.fetch.bytes") or PARTITION_FETCH_BYTES_MAX
             ),
-            check_crcs=_flag(given, "kafka.check.crcs", True),
+            check_crcs=flag(given, "kafka.check.crcs", True),
         )
 
 
@@ -120,7 +131,7 @@ _REFUSED_KAFKA_OPTIONS: Final = {
     "interceptor.classes": "Interceptors could change the records.",
 }
 
-_BATCH_OPTIONS: Final = (
+_SOURCE_OPTIONS: Final = (
     *("subscribe", "subscribePattern", "assign", "includeHeaders", "failOnDataLoss"),
     *("startingOffsets", "startingOffsetsByTimestamp", "startingTimestamp"),
     *("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"),
@@ -129,7 +140,9 @@ _BATCH_OPTIONS: Final = (
     *("fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
 )
 
-_STREAM_OPTIONS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_STREAM_OPTIONS: Final = (
+    *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "commitOffsets"),
+)
 
 # Consumer settings of Kafka that people pass along. Those that `ReadOptions` does not read have no
 # effect: this client needs no group, and has one connection to a broker.
@@ -143,21 +156,29 @@ _KAFKA_OPTIONS: Final = (
     *("default.api.timeout.ms", "allow.auto.create.topics", "exclude.internal.topics"),
     *("client.dns.lookup", "group.protocol", "partition.assignment.strategy"),
     *("security.protocol", "sasl.mechanism", "sasl.jaas.config"),
+    *("ssl.truststore.location", "ssl.truststore.type", "ssl.keystore.location"),
+    *("ssl.keystore.type", "ssl.key.password", "ssl.endpoint.identification.algorithm"),
 )
 
 
-def warn_of_ineffective(options: Mapping[str, str]) -> None:
+def warn_of_ineffective(options: Mapping[str, str], *, is_stream: bool = False) -> None:
     """Logs a warning for each option that nobody knows, or that batch queries do not heed."""
-    known = [*_BATCH_OPTIONS, *(f"kafka.{name}" for name in _KAFKA_OPTIONS)]
+    known = [*_SOURCE_OPTIONS, *_STREAM_OPTIONS, *(f"kafka.{name}" for name in _KAFKA_OPTIONS)]
     known_lower = {name.lower() for name in known}
     stream_only = {name.lower() for name in _STREAM_OPTIONS}
     for name in options:
-        if name.lower() in stream_only:
+        if name.lower() in stream_only and not is_stream:
             logger.warning("%s option is ignored in batch queries", name)
         elif name.lower() not in known_lower and not name.lower().startswith("kafka.ssl."):
             nearest = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean '{nearest[0]}'?" if nearest else ""
             logger.warning("option '%s' is not known and has no effect%s", name, hint)
+
+
+def _batch_limits(given: Mapping[str, str]) -> tuple[OffsetLimit, OffsetLimit]:
+    starting, ending = starting_limit(given), ending_limit(given)
+    check_order(starting, ending)
+    return starting, ending
 
 
 def _strategy(given: Mapping[str, str]) -> Strategy:
@@ -230,12 +251,23 @@ def _refuse_kafka_options(given: Mapping[str, str]) -> None:
         raise ValueError(
             "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer"
         )
-    protocol = given.get("kafka.security.protocol", "PLAINTEXT").strip().upper()
-    if protocol != "PLAINTEXT":
-        raise ValueError(f"Kafka option 'security.protocol' {protocol} is not supported yet")
 
 
-def _positive(given: Mapping[str, str], name: str) -> int | None:
+def security_from(given: Mapping[str, str]) -> Security:
+    """How to reach the brokers, by options like `kafka.sasl.mechanism`. Raises ValueError."""
+    properties = {
+        name.removeprefix("kafka."): value
+        for name, value in given.items()
+        if name.startswith("kafka.")
+    }
+    try:
+        return security_of(properties)
+    except ClientError as error:
+        raise ValueError(str(error)) from None
+
+
+def positive(given: Mapping[str, str], name: str) -> int | None:
+    """An option that is a number above 0, if it is there. Raises ValueError."""
     text = given.get(name.lower())
     if text is None:
         return None
@@ -248,7 +280,8 @@ def _positive(given: Mapping[str, str], name: str) -> int | None:
     return value
 
 
-def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:
+def flag(given: Mapping[str, str], name: str, default: bool) -> bool:
+    """An option that is true or false. Raises ValueError."""
     text = given.get(name.lower())
     if text is None:
         return default

@@ -15,6 +15,7 @@ from pyspark.sql.types import (
 
 from asyncbroker.client.cluster import TopicPartition
 from asyncbroker.client.partitions import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
+from asyncbroker.client.security import Security
 from asyncbroker.spark.columns import full_schema, projected_columns
 from asyncbroker.spark.offset_limits import (
     PartitionOffsets,
@@ -149,7 +150,8 @@ REFUSED = [
     ({**MINIMAL, "kafka.value.deserializer": "x"}, "'value.deserializer' is not supported"),
     ({**MINIMAL, "kafka.enable.auto.commit": "x"}, "'enable.auto.commit' is not supported"),
     ({**MINIMAL, "kafka.interceptor.classes": "x"}, "'interceptor.classes' is not supported"),
-    ({**MINIMAL, "kafka.security.protocol": "SASL_SSL"}, "'security.protocol' SASL_SSL"),
+    ({**MINIMAL, "kafka.security.protocol": "KERBEROS"}, "security.protocol=KERBEROS: must be"),
+    ({**MINIMAL, "kafka.security.protocol": "SASL_SSL"}, "sasl.mechanism=: must be one of"),
     ({**MINIMAL, "kafka.isolation.level": "serializable"}, "kafka.isolation.level must be"),
 ]
 
@@ -161,6 +163,21 @@ def test_what_the_connector_refuses_is_refused_with_its_words(
     with pytest.raises(ValueError) as caught:  # noqa: PT011, the words are checked below
         ReadOptions.parse(options)
     assert words in str(caught.value)
+
+
+def test_how_to_reach_the_brokers_is_read_and_its_secrets_are_not_printed() -> None:
+    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="ann" '
+    options = parse(
+        kafka__security__protocol="SASL_SSL",
+        kafka__sasl__mechanism="PLAIN",
+        kafka__sasl__jaas__config=login + 'password="hush";',
+        kafka__ssl__truststore__type="PEM",
+        kafka__ssl__truststore__location="/etc/ca.pem",
+    )
+    assert options.security == Security(
+        "SASL_SSL", "PLAIN", "ann", "hush", ssl_truststore_location="/etc/ca.pem"
+    )
+    assert "hush" not in repr(options)
 
 
 def test_explicit_offsets_out_of_order_are_refused_before_anything_is_asked() -> None:

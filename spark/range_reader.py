@@ -1,0 +1,57 @@
+"""What a task does: reads one range of offsets and makes Arrow of it.
+
+Batch and stream readers are pickled and sent to executors, where each task opens a client of its
+own, so that the driver never sees a record. Nothing is used here but the range, the options and the
+columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructType
+
+from asyncbroker.spark.columns import projected_columns
+from asyncbroker.spark.fetcher import OffsetsMissing, fetch_batches, open_cluster, remaining_range
+from asyncbroker.spark.options import ReadOptions
+from asyncbroker.spark.planner import OffsetRange
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from asyncbroker.spark.decoder import Decoder
+
+
+class RangeReader:
+    """Reads ranges into the columns of a schema."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        """Raises ValueError for a schema that asks for other than the source's columns."""
+        self._options = options
+        self._columns = projected_columns(schema)
+        self._names = schema.fieldNames()
+
+    def read(self, wanted: OffsetRange | None) -> Iterator[pa.RecordBatch]:
+        """The records of a range; of None there are none: Spark makes one partition without a
+        value of an empty list of them."""
+        if wanted is None:
+            return
+        with open_cluster(self._options) as cluster:
+            while wanted.size:
+                decoder = self._decoder(wanted)
+                try:
+                    for header, batch in fetch_batches(self._options, cluster, wanted):
+                        decoder.add(header, batch)
+                        if decoder.is_full:
+                            yield from decoder.take()
+                    wanted = OffsetRange(wanted.partition, wanted.end, wanted.end)
+                except OffsetsMissing as missing:
+                    wanted = remaining_range(self._options, cluster, wanted, missing.position)
+                yield from decoder.take()
+
+    def _decoder(self, wanted: OffsetRange) -> Decoder:
+        # Only executors need pyarrow and numpy, and both take a while to import.
+        from asyncbroker.spark.decoder import Decoder
+
+        return Decoder(self._columns, wanted.partition, wanted.start, wanted.end, names=self._names)
