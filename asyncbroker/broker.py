@@ -160,6 +160,7 @@ class Broker:
         self._put_together(state)
         await self.topics.open_all(plan.topics, self.config.num_recovery_threads_per_data_dir)
         await self._pass_leader_epochs()
+        self._pass_producer_ids()
         if self.topics.get(GROUP_METADATA_TOPIC) is not None:
             self._groups = self._make_groups()
         self._housekeeping.start()
@@ -281,6 +282,13 @@ class Broker:
         if highest > self.topics.leader_epoch:
             await self._metadata.write(SetValue(LEADER_EPOCH, str(highest + 1)))
             self.topics.raise_leader_epoch(highest + 1)
+
+    def _pass_producer_ids(self) -> None:
+        """Nor may a producer be taken for one that such a log knows."""
+        ids = self.topics.producer_ids_from(self.producer_ids.first_free)
+        if ids:
+            logger.warning("logs know %d producers that this broker does not", len(ids))
+            self.producer_ids.pass_over(ids)
 
     def _on_topics_deleted(self, names: Iterable[str]) -> None:
         if self._groups is not None:

@@ -332,6 +332,17 @@ class Topics:
         )
         return max(epochs, default=-1)
 
+    def producer_ids_from(self, first: int) -> set[int]:
+        """The producer ids from `first` on that any log knows."""
+        return {
+            producer_id
+            for topic in self
+            for partition in topic.partitions
+            if not isinstance(partition.log, DamagedLog)
+            for producer_id, _ in partition.log.producers.producers()
+            if producer_id >= first
+        }
+
     def raise_leader_epoch(self, leader_epoch: int) -> None:
         """Puts a later leader epoch in force for all partitions, before any is served."""
         self.leader_epoch = leader_epoch

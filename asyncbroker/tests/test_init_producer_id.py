@@ -6,13 +6,14 @@ import asyncio
 
 import pytest
 
+from asyncbroker.log.config import INT64_MAX
 from asyncbroker.log.files import MemoryFiles
 from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.metadata_writer import MetadataWriter
 from asyncbroker.producer_ids import BLOCK_LENGTH, NEXT_PRODUCER_ID, ProducerIds
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.messages.init_producer_id import InitProducerIdRequest
-from asyncbroker.tests.data_path_harness import forget_clean_stop, under_test
+from asyncbroker.tests.data_path_harness import forget_clean_stop, idempotent, under_test
 from asyncbroker.workers import InlineWorkers
 
 
@@ -101,6 +102,23 @@ async def test_ids_never_repeat_over_a_restart() -> None:
                 seen.append((await test.ask(InitProducerIdRequest(), 4)).producer_id)
         forget_clean_stop(files)
     assert len(set(seen)) == 6
+
+
+async def test_ids_that_only_logs_know_are_not_given_to_anybody_else() -> None:
+    """Metadata that is lost, older than the logs, or not theirs because they have moved in."""
+    files = MemoryFiles()
+    async with under_test(files=files, metadata=MemoryMetadataStore()) as test:
+        await test.topic()
+        for _ in range(2):
+            producer_id = (await test.ask(InitProducerIdRequest(), 4)).producer_id
+            await test.produce(batch=idempotent(0, producer_id=producer_id))
+        # Nobody's id yet, and far away: as little may be given out, and no id is lost to it.
+        await test.produce(batch=idempotent(0, producer_id=INT64_MAX))
+    async with under_test(files=files, metadata=MemoryMetadataStore()) as test:
+        producer_id = (await test.ask(InitProducerIdRequest(), 4)).producer_id
+        assert producer_id == 2
+        appended = await test.produce(batch=idempotent(0, producer_id=producer_id))
+        assert appended.base_offset == 3
 
 
 @pytest.mark.parametrize(
