@@ -261,11 +261,13 @@ def build_batch(
     ValueError for no records or offsets that do not ascend, struct.error for numbers that no field
     holds.
     """
-    parts: list[bytes] = []
+    # Not a list of parts: there may be millions of records, each of a few bytes.
+    encoded = bytearray()
+    record_count = 0
     base_timestamp = max_timestamp = NO_TIMESTAMP
     offset_delta = -1
     for record in records:
-        if not parts:
+        if not record_count:
             base_timestamp = max_timestamp = record.timestamp
         elif record.timestamp > max_timestamp:
             max_timestamp = record.timestamp
@@ -276,10 +278,12 @@ def build_batch(
         else:
             raise ValueError(f"offset {record.offset} does not ascend")
         body = _record_body(record, record.timestamp - base_timestamp, offset_delta)
-        parts += (encode_varint(len(body)), body)
-    if not parts:
+        encoded += encode_varint(len(body))
+        encoded += body
+        record_count += 1
+    if not record_count:
         raise ValueError("a batch has at least one record")
-    payload = compress(compression, b"".join(parts))
+    payload = compress(compression, bytes(encoded))
     attributes = (
         compression
         | (LOG_APPEND_TIME_BIT if timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
@@ -300,7 +304,7 @@ def build_batch(
             producer_id,
             producer_epoch,
             base_sequence,
-            len(parts) // 2,
+            record_count,
         )
     )
     batch += payload

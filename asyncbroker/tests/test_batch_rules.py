@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from asyncbroker.batch_rules import (
@@ -19,6 +21,7 @@ from asyncbroker.protocol.records import (
     Record,
     build_batch,
     check_batch,
+    payload_of,
     read_header,
     records_of,
     stamp_crc,
@@ -104,6 +107,29 @@ def test_a_batch_that_expands_beyond_the_limit_is_refused() -> None:
     with pytest.raises(KafkaError) as raised:
         conform(bomb, check_batch(bomb), rules)
     assert raised.value.code is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        BatchRules(requires_keys=True),
+        BatchRules(compression=Compression.ZSTD),
+        BatchRules(requires_keys=True, compression=Compression.NONE),
+    ],
+)
+def test_many_tiny_records_take_little_more_room_than_their_bytes(rules: BatchRules) -> None:
+    tiny = (Record(index, 0, b"k", None) for index in range(20_000))
+    batch = build_batch(tiny, compression=Compression.GZIP)
+    header = check_batch(batch)
+    payload_bytes = len(payload_of(batch, header))
+    assert payload_bytes > 5 * len(batch)
+    tracemalloc.start()
+    try:
+        conform(batch, header, rules)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 5 * payload_bytes
 
 
 def test_records_out_of_the_accepted_times_are_named_by_their_index() -> None:
