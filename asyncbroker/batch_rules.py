@@ -3,8 +3,8 @@
 Most batches are appended without a look inside. A compacted topic must refuse records without a
 key; a topic with a codec of its own stores every batch in it; and a batch whose producer left the
 max timestamp out (sarama does) gets it filled in, because lookups by time rely on it. `conform`
-does all of this. It decodes, so it belongs in a worker thread; and one record after another, since a few
-kilobytes may hold millions of them, and as objects they would take twenty times their bytes.
+does all of this. It decodes, so it belongs in a worker thread; and one record after another: a few
+kilobytes may hold millions of them, which as objects would take twenty times their bytes.
 """
 
 from __future__ import annotations

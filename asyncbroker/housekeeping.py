@@ -132,7 +132,6 @@ class Housekeeping:
         def start() -> None:
             task = asyncio.get_running_loop().create_task(self._run(chore), name=chore.name)
             self._tasks[chore.name] = task
-            task.add_done_callback(lambda _: self._tasks.pop(chore.name))
 
         self._timers[chore.name] = clock.call_at(clock.monotonic() + seconds, start)
 
@@ -141,6 +140,8 @@ class Housekeeping:
             await chore.work()
         except Exception:
             logger.exception("%s failed", chore.name)
+        # Before the next turn begins, which where everything is slow may be at once.
+        del self._tasks[chore.name]
         if chore.name in self._timers:
             self._arm(chore, max(chore.seconds, self.pause_seconds_min))
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
+from asyncbroker.clock import ManualClock, Timer
 from asyncbroker.log.checkpoints import RECOVERY_POINTS
 from asyncbroker.log.files import MemoryFiles
 from asyncbroker.tests.data_path_harness import batch_of, settle, under_test
@@ -31,3 +36,26 @@ async def test_a_chore_that_fails_is_logged_and_gets_its_next_turn(
         t.clock.advance(1)
         await settle()
         assert len(calls) == 2
+
+
+class HastyClock(ManualClock):
+    """Once in a hurry, whatever is asked for next is due before the loop comes round again."""
+
+    is_in_a_hurry = False
+
+    def call_at(self, when: float, callback: Callable[..., object], *args: object) -> Timer:
+        if self.is_in_a_hurry:
+            self.is_in_a_hurry = False
+            return asyncio.get_running_loop().call_soon(callback, *args)
+        return super().call_at(when, callback, *args)
+
+
+async def test_a_turn_that_is_due_when_the_last_one_ends_is_known_until_it_ends() -> None:
+    errors: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    clock = HastyClock()
+    async with under_test(clock=clock, log_flush_offset_checkpoint_interval_ms="1000"):
+        clock.is_in_a_hurry = True
+        clock.advance(1)
+        await settle()
+    assert not errors
