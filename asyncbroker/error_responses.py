@@ -98,6 +98,7 @@ def _list_offsets(messages: Any, version: int, request: Any, code: int, message:
 
 def _metadata(messages: Any, version: int, request: Any, code: int, message: str | None) -> Any:
     return messages.MetadataResponse(
+        error_code=code,
         topics=[
             messages.MetadataResponseTopic(
                 error_code=code,
@@ -106,7 +107,7 @@ def _metadata(messages: Any, version: int, request: Any, code: int, message: str
                 topic_id=topic.topic_id,
             )
             for topic in request.topics or ()
-        ]
+        ],
     )
 
 
@@ -174,7 +175,7 @@ def _describe_groups(
 ) -> Any:
     return messages.DescribeGroupsResponse(
         groups=[
-            messages.DescribedGroup(group_id=group_id, error_code=code)
+            messages.DescribedGroup(group_id=group_id, error_code=code, error_message=message)
             for group_id in request.groups
         ]
     )

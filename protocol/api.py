@@ -77,9 +77,9 @@ NEVER_FLEXIBLE: Final = 32767
 
 APIS: Final[tuple[Api, ...]] = (
     _api(0, "Produce", "produce", "3-11", 9),
-    _api(1, "Fetch", "fetch", "4-16", 12),
+    _api(1, "Fetch", "fetch", "4-17", 12),
     _api(2, "ListOffsets", "list_offsets", "1-10", 6),
-    _api(3, "Metadata", "metadata", "0-12", 9),
+    _api(3, "Metadata", "metadata", "0-13", 9),
     _api(8, "OffsetCommit", "offset_commit", "2-9", 8),
     _api(9, "OffsetFetch", "offset_fetch", "1-9", 6),
     _api(10, "FindCoordinator", "find_coordinator", "0-5", 3),
@@ -87,7 +87,7 @@ APIS: Final[tuple[Api, ...]] = (
     _api(12, "Heartbeat", "heartbeat", "0-4", 4),
     _api(13, "LeaveGroup", "leave_group", "0-5", 4),
     _api(14, "SyncGroup", "sync_group", "0-5", 4),
-    _api(15, "DescribeGroups", "describe_groups", "0-5", 5),
+    _api(15, "DescribeGroups", "describe_groups", "0-6", 5),
     _api(16, "ListGroups", "list_groups", "0-5", 3),
     _api(17, "SaslHandshake", "sasl_handshake", "0-1", NEVER_FLEXIBLE),
     _api(18, "ApiVersions", "api_versions", "0-4", 3),
@@ -110,7 +110,7 @@ APIS: Final[tuple[Api, ...]] = (
     _api(48, "DescribeClientQuotas", "describe_client_quotas", "0-1", 1),
     _api(50, "DescribeUserScramCredentials", "describe_user_scram_credentials", "0", 0),
     _api(51, "AlterUserScramCredentials", "alter_user_scram_credentials", "0", 0),
-    _api(60, "DescribeCluster", "describe_cluster", "0-1", 0),
+    _api(60, "DescribeCluster", "describe_cluster", "0-2", 0),
     _api(75, "DescribeTopicPartitions", "describe_topic_partitions", "0", 0),
 )
 

@@ -73,7 +73,9 @@ def describe_group(cluster: Cluster, group_id: str) -> DescribedGroup:
     def describe(connection: Connection, deadline: Deadline) -> DescribedGroup:
         request = DescribeGroupsRequest([group_id])
         group = connection.request(request, DescribeGroupsResponse, deadline).groups[0]
-        _check(group.error_code, "DescribeGroups", _subject(group_id), connection)
+        # From version 6 on the absence of a group is an error, beside the state that says so.
+        if group.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+            _check(group.error_code, "DescribeGroups", _subject(group_id), connection)
         return group
 
     return at_coordinator(cluster, group_id, describe)

@@ -45,9 +45,9 @@ HANDLERS: Final[dict[int, Handler]] = {
         # Produce 0 to 2 is advertised and not served, as in Kafka 4: librdkafka before 2.11 stops
         # compressing, or falls back to message format v0, when it does not see it (KAFKA-18659).
         _handler(0, "0-11", "3-11"),
-        _handler(1, "4-16"),
+        _handler(1, "4-17"),
         _handler(2, "1-10"),
-        _handler(3, "0-12"),
+        _handler(3, "0-13"),
         _handler(8, "2-9"),
         _handler(9, "1-9"),
         _handler(10, "0-5"),
@@ -55,7 +55,7 @@ HANDLERS: Final[dict[int, Handler]] = {
         _handler(12, "0-4"),
         _handler(13, "0-5"),
         _handler(14, "0-5"),
-        _handler(15, "0-5"),
+        _handler(15, "0-6"),
         _handler(16, "0-5"),
         _handler(17, "0-1"),
         _handler(18, "0-4"),
@@ -78,7 +78,7 @@ HANDLERS: Final[dict[int, Handler]] = {
         _handler(48, "0-1"),
         _handler(50, "0"),
         _handler(51, "0"),
-        _handler(60, "0-1"),
+        _handler(60, "0-2"),
         _handler(75, "0"),
     )
 }

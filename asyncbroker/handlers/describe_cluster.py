@@ -1,12 +1,11 @@
-"""DescribeCluster (key 60), versions 0 to 1.
+"""DescribeCluster (key 60), versions 0 to 2.
 
 Behaviour: this broker, at the address of the listener that the request came in on, which is the
 controller as well; the cluster's id never changes.
 
 v1   brokers or controllers may be asked for (KIP-919). This is a broker's listener, so controllers
      are MISMATCHED_ENDPOINT_TYPE, and anything else UNSUPPORTED_ENDPOINT_TYPE
-
-Not done: version 2, which tells of fenced brokers.
+v2   fenced brokers (KIP-1073): there is never one, as a broker that answers is not fenced
 """
 
 from __future__ import annotations

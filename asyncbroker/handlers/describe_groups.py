@@ -1,22 +1,22 @@
-"""DescribeGroups (key 15), versions 0 to 5.
+"""DescribeGroups (key 15), versions 0 to 6.
 
 Behaviour: the state, members and assignments of each group, as opaque bytes. The members' metadata
 and the name of the protocol are there only while the group is Stable, as in Kafka. A group that
-nobody knows is "Dead", without an error.
+nobody knows is "Dead".
 
 v3   authorized operations (KIP-430): all that there are, as there is no authorizer
 v4   instance ids of static members (KIP-345)
 v5   flexible (KIP-482)
-
-Not done: version 6, in which an unknown group is GROUP_ID_NOT_FOUND (KIP-1043).
+v6   a group that nobody knows is GROUP_ID_NOT_FOUND as well (KIP-1043); before it was no error
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from asyncbroker.authorized_operations import GROUP_OPERATIONS
-from asyncbroker.protocol.errors import KafkaError
+from asyncbroker.coordinator.group import GroupState
+from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribeGroupsRequest,
@@ -26,6 +26,8 @@ from asyncbroker.protocol.messages.describe_groups import (
 if TYPE_CHECKING:
     from asyncbroker.broker import Broker
     from asyncbroker.context import RequestContext
+
+UNKNOWN_GROUP_VERSION: Final = 6
 
 
 def handle(
@@ -39,7 +41,15 @@ def handle(
         except KafkaError as error:
             described = DescribedGroup(group_id=group_id, error_code=int(error.code))
         else:
-            if request.include_authorized_operations:
+            if context.api_version >= UNKNOWN_GROUP_VERSION:
+                _refuse_unknown(described)
+            if request.include_authorized_operations and described.error_code == ErrorCode.NONE:
                 described.authorized_operations = GROUP_OPERATIONS
         response.groups.append(described)
     return response
+
+
+def _refuse_unknown(group: DescribedGroup) -> None:
+    if group.group_state == GroupState.DEAD.value:
+        group.error_code = int(ErrorCode.GROUP_ID_NOT_FOUND)
+        group.error_message = f"Group {group.group_id} not found."

@@ -1,4 +1,4 @@
-"""Fetch (key 1), versions 4 to 16.
+"""Fetch (key 1), versions 4 to 17.
 
 Behaviour: every partition asked for (or in the session, see `fetch_sessions.py`) is looked at in
 order. The answer is due when together they have `min_bytes` (also where less of that fits into the
@@ -27,6 +27,7 @@ v12  flexible (KIP-482); last fetched epoch and diverging epoch (KIP-595)
 v13  topic ids (KIP-516): UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID
 v15  replica state (KIP-903)
 v16  node endpoints (KIP-951): never sent
+v17  a follower's directory (KIP-853): not looked at, as consumers have none
 
 Not done: fetches by followers, which get NOT_LEADER_OR_FOLLOWER.
 """

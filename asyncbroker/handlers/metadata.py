@@ -1,4 +1,4 @@
-"""Metadata (key 3), versions 0 to 12.
+"""Metadata (key 3), versions 0 to 13.
 
 Behaviour: one broker, this one, at the address of the listener that the request came in on; it is
 the controller, and the leader and only replica of every partition. A topic that does not exist is
@@ -17,8 +17,8 @@ v9   flexible (KIP-482)
 v10  topic ids in the response (KIP-516); in a request they are INVALID_REQUEST before v12
 v12  topics by id (KIP-516): an unknown one gets UNKNOWN_TOPIC_ID, and no name. As in Kafka, one
      topic by id makes all names of the request ignored
-
-Not done: version 13, which has a top-level error for clients that bootstrap anew.
+v13  an error at the top (KIP-1102): that of a request which is refused as a whole. Nobody is sent
+     back to bootstrap anew
 """
 
 from __future__ import annotations

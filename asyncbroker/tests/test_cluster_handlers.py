@@ -81,10 +81,12 @@ async def test_versions_can_be_asked_for_again_and_again() -> None:
         assert await test.ask(ApiVersionsRequest("a", "1"), 4, context) == first
 
 
-async def test_the_cluster_is_this_broker_at_the_address_that_was_used() -> None:
+@pytest.mark.parametrize("version", range(3))
+async def test_the_cluster_is_this_broker_at_the_address_that_was_used(version: int) -> None:
     async with under_test(node_id="7", broker_rack="r1") as test:
         context = RequestContext(listener=Address("broker.example", 19092))
-        response = await test.ask(DescribeClusterRequest(), 1, context)
+        request = DescribeClusterRequest(include_fenced_brokers=version >= 2)
+        response = await test.ask(request, version, context)
         assert response.error_code == 0
         assert response.cluster_id == test.broker.cluster_id
         assert response.controller_id == 7
@@ -95,6 +97,7 @@ async def test_the_cluster_is_this_broker_at_the_address_that_was_used() -> None
             19092,
             "r1",
         )
+        assert not broker.is_fenced
 
 
 async def test_the_clusters_operations_are_told_when_asked_for() -> None:

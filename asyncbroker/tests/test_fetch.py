@@ -52,7 +52,7 @@ async def test_every_version_by_name_is_served(version: int) -> None:
         assert offsets_of(await test.fetch(version=version)) == [0]
 
 
-@pytest.mark.parametrize("version", [13, 14, 15, 16])
+@pytest.mark.parametrize("version", [13, 14, 15, 16, 17])
 async def test_every_version_by_id_is_served(version: int) -> None:
     async with under_test() as test:
         topic = await test.topic()

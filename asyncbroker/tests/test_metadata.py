@@ -16,7 +16,7 @@ from asyncbroker.protocol.messages.metadata import (
 )
 from asyncbroker.tests.data_path_harness import settle, under_test
 
-LATEST = 12
+LATEST = 13
 NOT_ASKED = -2147483648
 
 

@@ -1,6 +1,7 @@
-"""DescribeCluster (key 60), versions 0 to 1: the brokers, the controller, the cluster id (KIP-700).
+"""DescribeCluster (key 60), versions 0 to 2: the brokers, the controller, the cluster id (KIP-700).
 
 v1   the type of the endpoints, brokers or controllers (KIP-919)
+v2   brokers that are fenced, if asked for (KIP-1073)
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ class DescribeClusterRequest:
 
     include_cluster_authorized_operations: bool = wire(BOOL)
     endpoint_type: int = wire(INT8, "1+", default=1)
+    include_fenced_brokers: bool = wire(BOOL, "2+")
 
 
 @dataclass(slots=True)
@@ -26,6 +28,7 @@ class DescribeClusterBroker:
     host: str = wire(STRING)
     port: int = wire(INT32)
     rack: str | None = wire(STRING, nullable="0+", default=None)
+    is_fenced: bool = wire(BOOL, "2+")
 
 
 @dataclass(slots=True)

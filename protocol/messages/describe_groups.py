@@ -1,10 +1,11 @@
-"""DescribeGroups (key 15), versions 0 to 5: state, members and assignments of groups.
+"""DescribeGroups (key 15), versions 0 to 6: state, members and assignments of groups.
 
 v1   the throttle time (KIP-124)
 v2   on a quota violation the response comes at once and says how long to wait (KIP-219)
 v3   authorized operations (KIP-430)
 v4   static members (KIP-345)
 v5   flexible (KIP-482)
+v6   an unknown group is an error, with a message (KIP-1043)
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class DescribedGroup:
     """
 
     error_code: int = wire(INT16)
+    error_message: str | None = wire(STRING, "6+", nullable="6+", default=None)
     group_id: str = wire(STRING)
     group_state: str = wire(STRING)
     protocol_type: str = wire(STRING)

@@ -1,4 +1,4 @@
-"""Fetch (key 1), versions 4 to 16: reads record batches from partitions, waiting for them if asked.
+"""Fetch (key 1), versions 4 to 17: reads record batches from partitions, waiting for them if asked.
 
 v4   the isolation level, the last stable offset and the aborted transactions (KIP-98)
 v5   the log start offset (KIP-107)
@@ -14,6 +14,7 @@ v13  topic ids instead of topic names (KIP-516)
 v14  OFFSET_MOVED_TO_TIERED_STORAGE may be answered (KIP-405)
 v15  the replica id moves into the tagged replica state (KIP-903)
 v16  the response may carry endpoints of current leaders (KIP-951)
+v17  a follower may say which of its directories it fetches for (KIP-853)
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class FetchPartition:
     last_fetched_epoch: int = wire(INT32, "12+", default=-1)
     log_start_offset: int = wire(INT64, "5+", default=-1, ignorable=True)
     partition_max_bytes: int = wire(INT32)
+    replica_directory_id: bytes = wire(UUID, "17+", tag=0, ignorable=True)
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Metadata (key 3), versions 0 to 12: brokers, topics, partitions and their leaders.
+"""Metadata (key 3), versions 0 to 13: brokers, topics, partitions and their leaders.
 
 v0   an empty list of topics means all topics; from v1 on null means all, and empty means none
 v1   racks, the controller's id, and whether a topic is internal (KIP-4)
@@ -13,6 +13,7 @@ v9   flexible (KIP-482)
 v10  topic ids in the response; in requests they may not be used yet (KIP-516)
 v11  the cluster's authorized operations move to DescribeCluster (KIP-700)
 v12  topics may be asked for by id (KIP-516)
+v13  an error at the top, which can send clients back to their bootstrap servers (KIP-1102)
 """
 
 from __future__ import annotations
@@ -85,3 +86,4 @@ class MetadataResponse:
     controller_id: int = wire(INT32, "1+", default=-1, ignorable=True)
     topics: list[MetadataResponseTopic] = wire(array(MetadataResponseTopic))
     cluster_authorized_operations: int = wire(INT32, "8-10", default=-2147483648)
+    error_code: int = wire(INT16, "13+", ignorable=True)

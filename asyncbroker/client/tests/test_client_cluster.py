@@ -316,7 +316,7 @@ def test_a_coordinator_that_has_moved_is_looked_up_again(
     broker.answers["FindCoordinator"] = [coordinated_by(broker), coordinated_by(second_broker)]
     for either, code in ((broker, ErrorCode.NOT_COORDINATOR), (second_broker, ErrorCode.NONE)):
         either.answers["DescribeGroups"] = DescribeGroupsResponse(
-            groups=[DescribedGroup(code, "counters", "Empty")]
+            groups=[DescribedGroup(code, None, "counters", "Empty")]
         )
     assert describe_group(cluster, "counters").group_state == "Empty"
 
@@ -332,7 +332,7 @@ def test_a_coordinator_that_is_not_there_yet_is_waited_for(
         absent = FindCoordinatorResponse(coordinators=[Coordinator("g", -1, "", -1, code)])
     broker.limit("FindCoordinator", f"0-{version}")
     broker.answers["FindCoordinator"] = [absent, coordinated_by(broker)]
-    broker.answers["DescribeGroups"] = DescribeGroupsResponse(groups=[DescribedGroup(0, "g")])
+    broker.answers["DescribeGroups"] = DescribeGroupsResponse(groups=[DescribedGroup(group_id="g")])
     assert describe_group(cluster, "g").group_id == "g"
 
 

@@ -56,7 +56,7 @@ EXPIRING: Final = {"retention.ms": "1500", "file.delete.delay.ms": "200"}
 # Each run uses one version of each API.
 VERSIONS: Final[dict[str, tuple[int, ...]]] = {
     "Produce": (7, 9, 11),
-    "Fetch": (6, 12, 16),
+    "Fetch": (6, 12, 17),
     "ListOffsets": (5, 7),
     "Metadata": (10, 12),
     "OffsetCommit": (7, 8),
