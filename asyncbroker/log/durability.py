@@ -146,6 +146,7 @@ class Durability:
     def truncated(self, end_offset: int) -> None:
         """The log was cut back, to an end that is durable."""
         self.flushed_end_offset = self.journaled_end_offset = end_offset
+        self._written_back = None
         # What was removed, snapshots of the longer log too, must be gone for good before the next
         # promise: the log may grow beyond them again.
         self._names_changed_count += 1
@@ -166,17 +167,13 @@ class Durability:
         not pile up until it throttles whoever writes next. It may block itself."""
         last_segment, last_size = self._written_back or (None, 0)
         for segment in self.dirty(segments):
+            if last_segment is not None and segment.base_offset < last_segment.base_offset:
+                continue
             begin = last_size if segment is last_segment else segment.flushed_size
             size = segment.size
             if size > begin:
                 segment.open_file().start_writeback(begin, size - begin)
             self._written_back = (segment, size)
-
-    def bytes_since_writeback(self, segment: Segment) -> int:
-        """How much of the newest segment nobody has asked the system to write."""
-        last_segment, last_size = self._written_back or (None, 0)
-        begin = last_size if segment is last_segment else 0
-        return segment.size - max(begin, segment.flushed_size)
 
 
 def _write_again(segment: Segment) -> None:

@@ -133,10 +133,6 @@ class SparseIndex:
     def __len__(self) -> int:
         return self.stored_count + len(self._fresh)
 
-    @property
-    def fresh_count(self) -> int:
-        return len(self._fresh)
-
     def fresh_entries(self) -> Entries:
         return self._fresh.part(0)
 

@@ -31,23 +31,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncbroker.log.checkpoints import (
     CLEAN_SHUTDOWN,
-    META_PROPERTIES,
     PARTITION_METADATA,
     CorruptCheckpoint,
     TopicPartition,
     decode_partition_metadata,
-    decode_properties,
     encode_clean_shutdown,
-    encode_properties,
-    encode_uuid,
 )
 from asyncbroker.log.config import LogConfig
 from asyncbroker.log.directory_format import FORMAT, check_format
+from asyncbroker.log.directory_owner import check_owner, node_id_in
 from asyncbroker.log.errors import DirectoryRefused
 from asyncbroker.log.files import Files, Lock
 from asyncbroker.log.journal import JOURNAL, Journal
 from asyncbroker.log.made_directory import make_directory
-from asyncbroker.log.offset_checkpoints import OffsetCheckpoints, read_small
+from asyncbroker.log.offset_checkpoints import OffsetCheckpoints
 from asyncbroker.log.open_segments import OpenSegments, open_files_limit
 from asyncbroker.log.removal import remove_some
 from asyncbroker.log.reserve import Reserve
@@ -148,7 +145,14 @@ class LogDirectory:
     def _take_over(self, cluster_id: str | None, node_id: int | None) -> None:
         names = self._files.list_files(self.path)
         check_format(self._files, self.path, names)
-        self._check_owner(names, cluster_id, node_id)
+        self.properties = check_owner(
+            self._files,
+            self.path,
+            names,
+            cluster_id=cluster_id,
+            node_id=node_id,
+            random_bytes=self._random_bytes,
+        )
         self._offsets.read(names)
         # A crash can take the names of all partitions; only a directory that is new has had none.
         is_new = FORMAT not in names and not self.partitions()
@@ -194,12 +198,7 @@ class LogDirectory:
 
     @property
     def node_id(self) -> int | None:
-        node_id = self.properties.get("node.id", self.properties.get("broker.id", ""))
-        return int(node_id) if node_id.isdigit() else None
-
-    @property
-    def directory_id(self) -> str | None:
-        return self.properties.get("directory.id")
+        return node_id_in(self.properties)
 
     def partitions(self) -> list[FoundPartition]:
         """The partitions whose directories are here, in order of name."""
@@ -452,29 +451,6 @@ class LogDirectory:
 
     # ---- helpers
 
-    def _check_owner(
-        self, names: dict[str, int], cluster_id: str | None, node_id: int | None
-    ) -> None:
-        path = f"{self.path}/{META_PROPERTIES}"
-        self.properties = read_small(self._files, path, names, decode_properties) or {}
-        if self.properties:
-            for what, mine, theirs in (
-                ("cluster", cluster_id, self.cluster_id),
-                ("node", node_id, self.node_id),
-            ):
-                if None not in (mine, theirs) and mine != theirs:
-                    raise DirectoryRefused(
-                        f"{self.path} belongs to {what} {theirs}; this broker's is {mine}"
-                    )
-        elif cluster_id is not None:
-            self.properties = {
-                "version": "1",
-                "cluster.id": cluster_id,
-                "node.id": str(0 if node_id is None else node_id),
-                "directory.id": self._random_id(),
-            }
-            self._files.write_atomically(path, encode_properties(self.properties))
-
     def _topic_id(self, name: str) -> bytes | None:
         path = f"{self.path}/{name}/{PARTITION_METADATA}"
         if not self._files.exists(path):
@@ -484,12 +460,6 @@ class LogDirectory:
         except CorruptCheckpoint as damage:
             logger.warning("%s: %s", path, damage)
             return None
-
-    def _random_id(self) -> str:
-        """A Kafka uuid; not one that begins with a dash, which command lines take for an option."""
-        while (text := encode_uuid(self._random_bytes(16))).startswith("-"):
-            pass
-        return text
 
     def _path_of(self, topic: str, partition: int) -> str:
         return f"{self.path}/{topic}-{partition}"

@@ -3,18 +3,22 @@
 Timestamps need not ascend: a producer says what it likes. The time index of a segment holds the
 running maximum, so what it skips is surely older than what is looked for; from there the log is
 read, and inside the first batch that can hold the record, its records. All of this may read the
-disk: for worker threads.
+disk: for worker threads, while the log grows, and loses its oldest segments.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
+from asyncbroker.log.file_range import segment_at
 from asyncbroker.log.segment import Segment
 from asyncbroker.protocol.batches import NO_TIMESTAMP, BatchHeader
 from asyncbroker.protocol.records import CorruptBatch, records_of
+
+if TYPE_CHECKING:
+    from asyncbroker.log.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +31,34 @@ class TimestampOffset(NamedTuple):
     leader_epoch: int
 
 
-def first_at_or_after(
+def find_first_at_or_after(
+    log: PartitionLog, timestamp: int, end_offset: int
+) -> TimestampOffset | None:
+    """The first record of a log below `end_offset` whose timestamp is at least `timestamp`."""
+    return _find(log, lambda held, start: _first_at_or_after(held, timestamp, start, end_offset))
+
+
+def find_largest(log: PartitionLog, end_offset: int) -> TimestampOffset | None:
+    """The first record of a log with the largest timestamp that it has; None, as from Kafka, when
+    that record is not below `end_offset`."""
+    return _find(log, lambda held, start: _first_of_largest(held, start, end_offset))
+
+
+def _find(
+    log: PartitionLog, search: Callable[[Sequence[Segment], int], TimestampOffset | None]
+) -> TimestampOffset | None:
+    while True:
+        start = log.log_start_offset
+        segments = log.segments
+        try:
+            return search(segments[segment_at(segments, start) :], start)
+        except FileNotFoundError:
+            # The oldest segments may be deleted meanwhile; then there is a new beginning.
+            if start == log.log_start_offset:
+                raise
+
+
+def _first_at_or_after(
     segments: Sequence[Segment], timestamp: int, start_offset: int, end_offset: int
 ) -> TimestampOffset | None:
     """The first record in [start_offset, end_offset) whose timestamp is at least `timestamp`."""
@@ -53,15 +84,14 @@ def first_at_or_after(
     return None
 
 
-def first_of_largest(
+def _first_of_largest(
     segments: Sequence[Segment], start_offset: int, end_offset: int
 ) -> TimestampOffset | None:
-    """The first record in [start_offset, end_offset) with the largest timestamp that the log has;
-    None, as from Kafka, when that record lies outside."""
+    """The first record in [start_offset, end_offset) with the largest timestamp there is."""
     largest = max((segment.largest_timestamp() for segment in segments), default=NO_TIMESTAMP)
     if largest == NO_TIMESTAMP:
         return None
-    return first_at_or_after(segments, largest, start_offset, end_offset)
+    return _first_at_or_after(segments, largest, start_offset, end_offset)
 
 
 def _first_in_batch(

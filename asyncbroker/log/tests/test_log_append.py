@@ -356,18 +356,25 @@ def test_a_flush_syncs_what_is_dirty_and_the_directory_when_names_changed() -> N
     assert synced()[0] == bases[-1]
 
 
-def test_undurable_bytes_and_writeback_are_told() -> None:
+def test_writeback_is_asked_for_once_of_what_is_new() -> None:
     files = MemoryFiles()
     log = open_log(files, config=with_config(segment_bytes=300))
+    asked: list[str] = []
+    files.on_call = lambda operation, path: (
+        asked.append(path) if operation == "start_writeback" else None
+    )
     append_each(log, 5)
-    assert log.undurable_bytes == log.size
     log.start_writeback()
-    assert log.bytes_since_writeback == 0
+    assert asked == [segment.log_path for segment in log.segments]
+    log.start_writeback()
+    assert len(asked) == len(log.segments)
     append_each(log, 1)
-    assert log.bytes_since_writeback > 0
+    log.start_writeback()
+    assert asked.count(log.segments[-1].log_path) == 2
+    assert len(asked) == len(set(asked)) + 1
     log.flush()
-    assert log.undurable_bytes == 0
-    assert log.bytes_since_writeback == 0
+    log.start_writeback()
+    assert len(asked) == len(set(asked)) + 1
 
 
 def test_closing_writes_nothing_when_nothing_happened() -> None:

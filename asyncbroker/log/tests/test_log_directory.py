@@ -87,11 +87,11 @@ def test_a_new_directory_says_whose_it_is() -> None:
     directory = LogDirectory.open(files, PATH, cluster_id="q1Sh-9_ySV2ihnY7mGfHhw", node_id=3)
     assert directory.was_clean
     assert (directory.cluster_id, directory.node_id) == ("q1Sh-9_ySV2ihnY7mGfHhw", 3)
-    assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{21}", directory.directory_id or "")
+    assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{21}", directory.properties["directory.id"])
     text = files.read_whole(f"{PATH}/meta.properties").decode()
     assert text == (
         "version=1\ncluster.id=q1Sh-9_ySV2ihnY7mGfHhw\nnode.id=3\n"
-        f"directory.id={directory.directory_id}\n"
+        f"directory.id={directory.properties['directory.id']}\n"
     )
     directory.close()
     again = LogDirectory.open(files, PATH)

@@ -307,7 +307,7 @@ def test_an_index_is_not_rebuilt_on_the_event_loop() -> None:
     log.close()
     damaged("positions beyond the end", files, 0)
     log = open_log(files, config=log.config, recovery_point=100)
-    last = log._segments[1].base_offset - 1
+    last = log.segments[1].base_offset - 1
     with pytest.raises(WouldBlock):
         log.locate(last, 400, end_offset=100, may_block=False)
     assert log.locate(last, 400, end_offset=100) is not None
@@ -321,7 +321,7 @@ def test_a_file_is_not_opened_on_the_event_loop() -> None:
     log.flush()
     opened: list[str] = []
     files.on_call = lambda operation, path: opened.append(path) if operation == "open" else None
-    for offset, segment in ((0, log._segments[0]), (499, log._segments[-1])):
+    for offset, segment in ((0, log.segments[0]), (499, log.segments[-1])):
         segment.file = None
         with pytest.raises(WouldBlock):
             log.locate(offset, 400, end_offset=500, may_block=False)
@@ -385,11 +385,11 @@ def test_few_files_stay_open_and_readers_keep_theirs(tmp_path: object) -> None:
     held = log.locate(0, 1000, end_offset=60)
     assert held is not None
     append_each(log, 3)
-    assert log._segments[0].file is None
+    assert log.segments[0].file is None
     assert [header.base_offset for header, _ in batches(held.read())] == [0, 1, 2]
     assert held.fileno() is not None
     assert len(read_all(log)) == 63
-    assert sum(segment.file is not None for segment in log._segments) <= 3
+    assert sum(segment.file is not None for segment in log.segments) <= 3
     log.close()
 
 
@@ -401,10 +401,10 @@ def test_a_segment_that_is_not_durable_keeps_its_descriptor(tmp_path: object) ->
         open_segments=OpenSegments(files_max=2),
     )
     append_each(log, 15)
-    assert all(segment.file is not None for segment in log._segments)
+    assert all(segment.file is not None for segment in log.segments)
     log.flush()
     append_each(log, 3)
-    assert sum(segment.file is not None for segment in log._segments) <= 2
+    assert sum(segment.file is not None for segment in log.segments) <= 2
     log.close()
 
 
@@ -416,7 +416,7 @@ def test_a_file_that_was_just_opened_is_not_closed_for_want_of_another(tmp_path:
     ]
     for log in logs:
         append_each(log, 1)
-    assert all(log._segments[-1].file is not None for log in logs)
+    assert all(log.segments[-1].file is not None for log in logs)
 
 
 def test_a_checkpoint_makes_durable_what_keeps_too_many_files_open(tmp_path: object) -> None:
@@ -430,7 +430,7 @@ def test_a_checkpoint_makes_durable_what_keeps_too_many_files_open(tmp_path: obj
     assert open_segments.is_crowded
     assert [log.checkpoint() for log in logs] == [1, 1, 1, 0, 0]
     assert not open_segments.is_crowded
-    assert sum(log._segments[-1].file is not None for log in logs) == 2
+    assert sum(log.segments[-1].file is not None for log in logs) == 2
     assert [values_of(log)[0] for log in logs] == [b"0-".ljust(20, b"x")] * 5
 
 
@@ -451,6 +451,6 @@ def test_a_file_is_closed_also_when_no_descriptor_is_left_for_its_directory() ->
     files.on_call = no_descriptor
     with pytest.raises(OSError, match="too many"):
         logs[0].checkpoint()
-    assert logs[0]._segments[-1].file is None
+    assert logs[0].segments[-1].file is None
     files.on_call = None
     assert logs[0].flush() == 1

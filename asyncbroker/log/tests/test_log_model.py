@@ -148,7 +148,7 @@ class LogModel(RuleBasedStateMachine):
     @rule(part=st.floats(0, 1))
     def lose_power(self, part: float) -> None:
         """The newest segment loses a part of what was not durable, at any byte."""
-        segment = self.log._segments[-1]
+        segment = self.log.segments[-1]
         size = segment.flushed_size + int(part * (segment.size - segment.flushed_size))
         left = [
             header.next_offset
