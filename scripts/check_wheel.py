@@ -1,11 +1,13 @@
 """Builds the sdist and, from it, the wheel, and compares the wheel with the tree.
 
 The packages are listed by hand in pyproject.toml; a package that is missing there would be left out
-silently. So: the wheel holds every module that is not a test, and nothing else.
+silently. So: the wheel holds every module that is not a test, and nothing else but the compiled
+extension, which it has to hold where there is a compiler.
 """
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,6 +23,7 @@ FOLDERS = {
 }
 # PySpark finds this one by its name at the top level; it lies in spark/ and so is there as well.
 TOP_LEVEL = "pyspark_asyncbroker.py"
+EXTENSION = "asyncbroker/protocol/_records"
 
 
 def expected_modules() -> set[str]:
@@ -44,6 +47,10 @@ def built_modules(out: Path) -> set[str]:
     )
     (wheel,) = out.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
+        names = [name.split(".")[0] for name in archive.namelist() if "/_records." in name]
+        extensions = [EXTENSION] if shutil.which("cc") else []
+        if names != extensions:
+            sys.exit(f"the wheel holds the extensions {names}, not {extensions}")
         return {name for name in archive.namelist() if name.endswith(".py")}
 
 

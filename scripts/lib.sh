@@ -35,11 +35,12 @@ find_python() {
   die "Python 3.10 or newer is needed"
 }
 
-# need_venv EXTRA: .venv with this checkout installed in place, and the extra's packages.
+# need_venv EXTRA: .venv with this checkout installed in place, and the extra's packages. That builds
+# the compiled extension as well, if there is a compiler.
 need_venv() {
   local extra=$1 python stamp wanted
   stamp=$VENV/.installed-$extra
-  wanted=$(cat pyproject.toml "${BASH_SOURCE[0]}" | cksum)
+  wanted=$(cat pyproject.toml setup.py protocol/_records.c "${BASH_SOURCE[0]}" | cksum)
   if [ -x "$VENV/bin/python" ] && [ "$(cat "$stamp" 2> /dev/null)" = "$wanted" ]; then return; fi
   if [ ! -x "$VENV/bin/python" ]; then
     python=$(find_python)

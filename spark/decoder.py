@@ -1,52 +1,61 @@
-"""Turns record batches into Arrow record batches, many records at a time.
+"""Turns what was fetched of a partition into Arrow record batches, many records at a time.
 
-Batches are collected until there are enough rows or bytes; then their payloads, decompressed, are
-joined into one buffer, `fields.py` finds where the fields lie, and the columns are copied out of
-the buffer by Arrow: an array with interleaved offsets [start, end, start, end, ...] over the buffer
-holds the wanted pieces at its even places, and `take` copies those without a loop in Python. Only
-the columns that are asked for are made; when none of them lies inside the records, the records are
-not even decompressed.
+Batches are collected until there are enough rows or bytes; then their records, decompressed, are
+decoded together (`record_columns.py`). Only the columns that are asked for are made; when none of
+them lies inside the records, the records are not even decompressed.
 
-Not known here: where batches come from, and which of them to leave out.
+Memory is bounded by what one response and one such collection hold. Not known here: where batches
+come from, and what the rows are for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from asyncbroker.client.cluster import TopicPartition
-from asyncbroker.protocol.records import BatchHeader, CorruptBatch, TimestampType, payload_of
+from asyncbroker.client.reader import Fetched
+from asyncbroker.protocol.batches import COMPRESSION_MASK, LOG_APPEND_TIME_BIT, read_header
+from asyncbroker.protocol.records import BATCH_HEADER_BYTES, CorruptBatch, payload_of
+from asyncbroker.spark.batch_table import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    CRC_MATCHES,
+    LAST_OFFSET_DELTA,
+    NOT_FOR_EVERYBODY,
+    POSITION,
+    RECORD_COUNT,
+    SIZE,
+    Rows,
+    batch_table,
+)
 from asyncbroker.spark.columns import HEADERS
-from asyncbroker.spark.fields import PADDING, Fields, Integers, Spans, locate_fields
+from asyncbroker.spark.extension import EXTENSION
+from asyncbroker.spark.record_columns import (
+    ARROW_TYPES,
+    KEY,
+    OFFSET,
+    TIMESTAMP,
+    TIMESTAMP_TYPE,
+    VALUE,
+    Decoded,
+    Payload,
+    decode_records,
+    offsets_of_ranges,
+)
+from asyncbroker.spark.transactions import AbortedTransactions
 
 # Enough rows or bytes to make the fixed cost of a batch small, in Arrow and in the JVM.
 ROWS_PER_BATCH: Final = 65_536
 BYTES_PER_BATCH: Final = 8 << 20
 
-ARROW_TYPES: Final[dict[str, pa.DataType]] = {
-    "key": pa.binary(),
-    "value": pa.binary(),
-    "topic": pa.string(),
-    "partition": pa.int32(),
-    "offset": pa.int64(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestampType": pa.int32(),
-    HEADERS: pa.list_(
-        pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    ),
-}
-
 # The columns that lie inside the records; the others follow from the headers of batches.
-_RECORD_COLUMNS: Final = frozenset({"key", "value", "timestamp", HEADERS})
-
-# As many milliseconds as are microseconds in 64 bits.
-_MILLISECONDS_MAX: Final = (1 << 63) // 1000 - 1
+_RECORD_COLUMNS: Final = frozenset({KEY, VALUE, TIMESTAMP, HEADERS})
+_DECODED_COLUMNS: Final = frozenset({*_RECORD_COLUMNS, OFFSET, TIMESTAMP_TYPE})
 
 
 class Decoder:
@@ -60,6 +69,8 @@ class Decoder:
         end: int,
         *,
         names: Sequence[str] | None = None,
+        checks_crcs: bool = True,
+        extension: ModuleType | None = EXTENSION,
     ) -> None:
         """`names` are what the columns are called in the result, when that is something else."""
         self.schema = pa.schema(
@@ -69,208 +80,152 @@ class Decoder:
             ]
         )
         self._columns = columns
+        self._decoded_columns = _DECODED_COLUMNS.intersection(columns)
         self._partition = partition
         self._start = start
         self._end = end
+        self._checks_crcs = checks_crcs
+        self._extension = extension
         self._needs_records = not _RECORD_COLUMNS.isdisjoint(columns)
-        self._headers: list[BatchHeader] = []
-        self._payloads: list[bytes | bytearray | memoryview] = []
-        self._rows = 0
+        # The longest that was needed so far; a shorter one is a slice of it.
+        self._constants: dict[str, pa.Array] = {}
+        self._rows: list[Rows] = []
+        self._payloads: list[Payload] = []
+        self._row_count = 0
         self._bytes = 0
 
-    @property
-    def is_full(self) -> bool:
-        """Whether it is time for `take`."""
-        return self._rows >= ROWS_PER_BATCH or self._bytes >= BYTES_PER_BATCH
-
-    def add(self, header: BatchHeader, batch: memoryview) -> None:
-        """Takes a batch, whose bytes must stay as they are until `take`; raises CorruptBatch."""
-        if header.record_count == 0:
+    def decode(self, fetched: Fetched) -> Iterator[pa.RecordBatch]:
+        """Takes what was fetched, whose bytes must stay as they are until `rest`; the records so
+        far, whenever there are enough of them. Raises CorruptBatch."""
+        table = self._visible(fetched)
+        if not self._needs_records:
+            yield from self._decode_whole(fetched.records, table)
             return
-        payload: bytes | bytearray | memoryview = b""
-        if self._needs_records or _has_gaps(header):
-            try:
-                payload = payload_of(batch, header)
-            except CorruptBatch as error:
-                raise self._corrupt(error, header, header) from error
-        self._headers.append(header)
+        counts = table[:, RECORD_COUNT].tolist()
+        for index, payload in enumerate(self._payloads_of(fetched.records, table)):
+            self._add(table[index : index + 1], payload, counts[index])
+            if self._row_count >= ROWS_PER_BATCH or self._bytes >= BYTES_PER_BATCH:
+                yield from self.rest()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """The records of all batches since the last time; raises CorruptBatch."""
+        if not self._rows:
+            return
+        rows, payloads, size = self._rows, self._payloads, self._bytes
+        self._rows, self._payloads, self._row_count, self._bytes = [], [], 0, 0
+        table = np.concatenate(rows)
+        try:
+            decoded = decode_records(
+                payloads, table, self._start, self._end, self._decoded_columns, self._extension
+            )
+        except CorruptBatch as error:
+            raise self._corrupt(error, table) from error
+        yield from self._sent(decoded, size)
+
+    # ---- batches
+
+    def _visible(self, fetched: Fetched) -> Rows:
+        """The batches that have records for this reader, in the range."""
+        table = batch_table(
+            fetched.records, checks_crcs=self._checks_crcs, extension=self._extension
+        )
+        table = table[table[:, BASE_OFFSET] < self._end]
+        if not table[:, CRC_MATCHES].all():
+            damaged = table[table[:, CRC_MATCHES] == 0][0]
+            raise CorruptBatch(
+                f"{self._partition}, offset {damaged[BASE_OFFSET]}: the CRC of the batch does not "
+                "match"
+            )
+        is_visible = table[:, RECORD_COUNT] > 0
+        if (table[:, ATTRIBUTES] & NOT_FOR_EVERYBODY).any():
+            aborted = AbortedTransactions(fetched.aborted_transactions)
+            for index, row in enumerate(table):
+                batch = _batch(fetched.records, row)
+                if aborted.hides(read_header(batch), batch):
+                    is_visible[index] = False
+        return table if is_visible.all() else table[is_visible]
+
+    def _payloads_of(self, records: memoryview, table: Rows) -> Iterator[Payload]:
+        ends = (table[:, POSITION] + table[:, SIZE]).tolist()
+        codecs = (table[:, ATTRIBUTES] & COMPRESSION_MASK).tolist()
+        for index, position in enumerate(table[:, POSITION].tolist()):
+            if codecs[index]:
+                yield self._decompressed(records[position : ends[index]], table[index : index + 1])
+            else:
+                yield records[position + BATCH_HEADER_BYTES : ends[index]]
+
+    def _decompressed(self, batch: memoryview, row: Rows) -> Payload:
+        try:
+            return payload_of(batch)
+        except CorruptBatch as error:
+            raise self._corrupt(error, row) from error
+
+    def _add(self, row: Rows, payload: Payload, count: int) -> None:
+        self._rows.append(row)
         self._payloads.append(payload)
-        self._rows += header.record_count
+        self._row_count += count
         self._bytes += len(payload)
 
-    def take(self) -> list[pa.RecordBatch]:
-        """The records of all batches since the last time, as far as they are in the range.
+    # ---- batches that are not looked into
 
-        Raises CorruptBatch; the batches are gone all the same.
-        """
-        headers, payloads, size = self._headers, self._payloads, self._bytes
-        self._headers, self._payloads, self._rows, self._bytes = [], [], 0, 0
-        if not headers:
-            return []
-        try:
-            records = self._record_batch(headers, payloads)
-        except CorruptBatch as error:
-            raise self._corrupt(error, headers[0], headers[-1]) from error
-        # One batch of the log may hold more than is good to send as one.
-        rows = min(ROWS_PER_BATCH * 2, max(1, 2 * BYTES_PER_BATCH * len(records) // (size + 1)))
-        return [records.slice(start, rows) for start in range(0, len(records), rows)]
+    def _decode_whole(self, records: memoryview, table: Rows) -> Iterator[pa.RecordBatch]:
+        """For queries without a column of the records themselves."""
+        # Where compaction took some only the records can tell which offsets there are.
+        has_gaps = table[:, RECORD_COUNT] != table[:, LAST_OFFSET_DELTA] + 1
+        first = 0
+        for index in np.flatnonzero(has_gaps).tolist():
+            yield from self._sent(self._whole(table[first:index]), 0)
+            first = index + 1
+            row = table[index:first]
+            (payload,) = self._payloads_of(records, row)
+            self._add(row, payload, int(row[0, RECORD_COUNT]))
+            yield from self.rest()
+        yield from self._sent(self._whole(table[first:]), 0)
 
-    def _record_batch(
-        self, headers: list[BatchHeader], payloads: list[bytes | bytearray | memoryview]
-    ) -> pa.RecordBatch:
-        if self._needs_records:
-            chunk = _decode(headers, payloads, with_headers=HEADERS in self._columns)
-        else:
-            chunk = _Chunk(headers, _offsets_without_records(headers, payloads), None, None)
-        arrays = [_COLUMN_MAKERS[column](self, chunk) for column in self._columns]
+    def _whole(self, rows: Rows) -> Decoded:
+        firsts = np.maximum(rows[:, BASE_OFFSET], self._start)
+        ends = np.minimum(rows[:, BASE_OFFSET] + rows[:, RECORD_COUNT], self._end)
+        counts = np.maximum(ends - firsts, 0)
+        columns = {}
+        if OFFSET in self._columns:
+            columns[OFFSET] = pa.array(offsets_of_ranges(firsts, counts))
+        if TIMESTAMP_TYPE in self._columns:
+            types = ((rows[:, ATTRIBUTES] & LOG_APPEND_TIME_BIT) != 0).astype(np.int32)
+            columns[TIMESTAMP_TYPE] = pa.array(np.repeat(types, counts))
+        return Decoded(int(counts.sum()), columns)
+
+    # ---- rows
+
+    def _sent(self, decoded: Decoded, size: int) -> Iterator[pa.RecordBatch]:
+        if not decoded.count:
+            return
+        arrays = [
+            decoded.columns[column]
+            if column in self._decoded_columns
+            else self._constant(column, decoded.count)
+            for column in self._columns
+        ]
         records = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-        wanted = (chunk.offsets >= self._start) & (chunk.offsets < self._end)
-        return records if wanted.all() else records.filter(pa.array(wanted))
+        # One batch of the log may hold more than is good to send as one.
+        rows = min(ROWS_PER_BATCH * 2, max(1, 2 * BYTES_PER_BATCH * decoded.count // (size + 1)))
+        for start in range(0, decoded.count, rows):
+            yield records.slice(start, rows)
 
-    def _corrupt(self, error: CorruptBatch, first: BatchHeader, last: BatchHeader) -> CorruptBatch:
+    def _constant(self, column: str, count: int) -> pa.Array:
+        known = self._constants.get(column)
+        if known is None or len(known) < count:
+            value: Any = getattr(self._partition, column)
+            known = pa.repeat(pa.scalar(value, ARROW_TYPES[column]), count)
+            self._constants[column] = known
+        return known.slice(0, count)
+
+    def _corrupt(self, error: CorruptBatch, rows: Rows) -> CorruptBatch:
+        first, last = rows[0], rows[-1]
         return CorruptBatch(
-            f"{self._partition}, offsets {first.base_offset} to {last.last_offset}: {error}"
-        )
-
-    # One method for each column.
-
-    def _key(self, chunk: _Chunk) -> pa.Array:
-        return _binary(chunk.buffer, chunk.located.keys)
-
-    def _value(self, chunk: _Chunk) -> pa.Array:
-        return _binary(chunk.buffer, chunk.located.values)
-
-    def _topic_name(self, chunk: _Chunk) -> pa.Array:
-        return pa.repeat(pa.scalar(self._partition.topic, pa.string()), len(chunk.offsets))
-
-    def _partition_index(self, chunk: _Chunk) -> pa.Array:
-        return pa.repeat(pa.scalar(self._partition.partition, pa.int32()), len(chunk.offsets))
-
-    def _offset(self, chunk: _Chunk) -> pa.Array:
-        return pa.array(chunk.offsets)
-
-    def _timestamp(self, chunk: _Chunk) -> pa.Array:
-        milliseconds = np.clip(chunk.timestamps(), -_MILLISECONDS_MAX, _MILLISECONDS_MAX)
-        return pa.array(milliseconds * 1000).view(ARROW_TYPES["timestamp"])
-
-    def _timestamp_type(self, chunk: _Chunk) -> pa.Array:
-        return pa.array(
-            chunk.repeated([header.timestamp_type for header in chunk.headers], np.int32)
-        )
-
-    def _record_headers(self, chunk: _Chunk) -> pa.Array:
-        headers = chunk.located.headers
-        assert headers is not None
-        keys = _strings(_binary(chunk.buffer, headers.keys))
-        values = _binary(chunk.buffer, headers.values)
-        kind = ARROW_TYPES[HEADERS]
-        structs = pa.StructArray.from_arrays([keys, values], fields=list(kind.value_type))
-        places = np.append(np.int32(0), np.cumsum(headers.counts, dtype=np.int32))
-        return pa.ListArray.from_arrays(
-            pa.array(places), structs, type=kind, mask=pa.array(headers.counts == 0)
+            f"{self._partition}, offsets {first[BASE_OFFSET]} to "
+            f"{last[BASE_OFFSET] + last[LAST_OFFSET_DELTA]}: {error}"
         )
 
 
-@dataclass(slots=True)
-class _Chunk:
-    """The batches that are being worked off, with their records as columns."""
-
-    headers: list[BatchHeader]
-    offsets: Integers
-    fields: Fields | None
-    buffer: pa.Buffer | None
-
-    @property
-    def located(self) -> Fields:
-        assert self.fields is not None, "a column that lies inside the records"
-        return self.fields
-
-    def repeated(self, numbers: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """A number of each batch, for each of its records."""
-        return np.repeat(np.array(numbers, dtype), [header.record_count for header in self.headers])
-
-    def timestamps(self) -> Integers:
-        """In ms; those of LogAppendTime batches are all their max timestamp."""
-        base = self.repeated([header.base_timestamp for header in self.headers], np.int64)
-        delta = self.located.timestamp_deltas
-        timestamps = base + delta
-        if ((base ^ timestamps) & (delta ^ timestamps) < 0).any():
-            raise CorruptBatch("a timestamp of more than 64 bits")
-        types = self.repeated([header.timestamp_type for header in self.headers], np.int8)
-        if types.any():
-            append_times = self.repeated([h.max_timestamp for h in self.headers], np.int64)
-            timestamps = np.where(types == TimestampType.LOG_APPEND_TIME, append_times, timestamps)
-        return timestamps
-
-
-def _decode(
-    headers: list[BatchHeader],
-    payloads: Sequence[bytes | bytearray | memoryview],
-    *,
-    with_headers: bool,
-) -> _Chunk:
-    data = b"".join([*payloads, PADDING])
-    fields = locate_fields(
-        data,
-        [len(payload) for payload in payloads],
-        [header.record_count for header in headers],
-        with_headers=with_headers,
-    )
-    chunk = _Chunk(headers, fields.offset_deltas, fields, pa.py_buffer(data))
-    last_deltas = chunk.repeated([header.last_offset_delta for header in headers], np.int64)
-    if ((fields.offset_deltas < 0) | (fields.offset_deltas > last_deltas)).any():
-        raise CorruptBatch("an offset that is not in its batch")
-    base_offsets = chunk.repeated([header.base_offset for header in headers], np.int64)
-    chunk.offsets = base_offsets + fields.offset_deltas
-    return chunk
-
-
-def _has_gaps(header: BatchHeader) -> bool:
-    """Whether only the records can tell the offsets that there are (compaction took some)."""
-    return header.record_count != header.last_offset_delta + 1
-
-
-def _offsets_without_records(
-    headers: list[BatchHeader], payloads: Sequence[bytes | bytearray | memoryview]
-) -> Integers:
-    parts = []
-    for header, payload in zip(headers, payloads, strict=True):
-        if _has_gaps(header):
-            parts.append(_decode([header], [payload], with_headers=False).offsets)
-        else:
-            parts.append(np.arange(header.base_offset, header.next_offset, dtype=np.int64))
-    return np.concatenate(parts)
-
-
-def _binary(buffer: pa.Buffer, spans: Spans) -> pa.Array:
-    """The pieces of the buffer as one binary array, copied; `spans` ascend."""
-    count = len(spans.starts)
-    if count == 0:
-        return pa.array([], pa.binary())
-    ends = np.empty(2 * count, np.int32)
-    ends[0::2] = spans.starts
-    ends[1::2] = spans.starts + np.maximum(spans.sizes, 0)
-    pieces = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(ends), buffer])
-    places = np.arange(0, 2 * count - 1, 2, dtype=np.int64)
-    nulls = spans.sizes < 0
-    return pieces.take(pa.array(places, mask=nulls if nulls.any() else None))
-
-
-def _strings(array: pa.Array) -> pa.Array:
-    """Binary as strings; malformed UTF-8 gets replacement characters, as it does in Java."""
-    try:
-        return array.cast(pa.string())
-    except pa.ArrowInvalid:
-        return pa.array([piece.decode("utf-8", "replace") for piece in array.to_pylist()])
-
-
-_COLUMN_MAKERS: Final[dict[str, Callable[[Decoder, _Chunk], pa.Array]]] = {
-    "key": Decoder._key,
-    "value": Decoder._value,
-    "topic": Decoder._topic_name,
-    "partition": Decoder._partition_index,
-    "offset": Decoder._offset,
-    "timestamp": Decoder._timestamp,
-    "timestampType": Decoder._timestamp_type,
-    HEADERS: Decoder._record_headers,
-}
+def _batch(records: memoryview, row: Rows) -> memoryview:
+    return records[int(row[POSITION]) : int(row[POSITION] + row[SIZE])]

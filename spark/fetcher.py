@@ -1,4 +1,4 @@
-"""Fetches a range of offsets, as whole batches, from the leader of its partition.
+"""Fetches a range of offsets, as the bytes of whole batches, from the leader of its partition.
 
 While the caller decodes, the next Fetch is under way (`asyncbroker.client.reader`). A hole in the
 offsets (compaction, markers, aborted records) is nothing to worry about as long as the log begins
@@ -17,10 +17,8 @@ from asyncbroker.client.errors import BrokerError, RequestTimedOut
 from asyncbroker.client.partitions import earliest_offsets, latest_offsets
 from asyncbroker.client.reader import Fetched, Reader
 from asyncbroker.protocol.errors import ErrorCode
-from asyncbroker.protocol.records import BatchHeader, CorruptBatch, batches, verify_crc
 from asyncbroker.spark.options import ReadOptions
 from asyncbroker.spark.planner import DataLost, OffsetRange
-from asyncbroker.spark.transactions import AbortedTransactions
 
 logger = logging.getLogger(__name__)
 
@@ -44,12 +42,10 @@ def open_cluster(options: ReadOptions) -> Cluster:
     )
 
 
-def fetch_batches(
-    options: ReadOptions, cluster: Cluster, wanted: OffsetRange
-) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The batches that hold the range's visible records; the first and last may reach beyond it.
+def fetch(options: ReadOptions, cluster: Cluster, wanted: OffsetRange) -> Iterator[Fetched]:
+    """The responses that hold the range; the first and last batches may reach beyond it.
 
-    Raises OffsetsMissing, CorruptBatch, ClientError.
+    Raises OffsetsMissing, ClientError.
     """
     partition = wanted.partition
     with Reader(
@@ -69,27 +65,11 @@ def fetch_batches(
                     raise
                 raise OffsetsMissing(position) from error
             for fetched in answers:
-                yield from _visible_batches(options, fetched, wanted.end)
+                yield fetched
                 if fetched.next_offset > position:
                     position, last_progress = fetched.next_offset, time.monotonic()
             if not answers:
                 _check_progress(options, cluster, partition, position, last_progress)
-
-
-def _visible_batches(
-    options: ReadOptions, fetched: Fetched, end: int
-) -> Iterator[tuple[BatchHeader, memoryview]]:
-    aborted = AbortedTransactions(fetched.aborted_transactions)
-    for header, batch in batches(fetched.records):
-        if header.base_offset >= end:
-            return
-        if options.check_crcs and not verify_crc(batch, header):
-            raise CorruptBatch(
-                f"{fetched.partition}, offset {header.base_offset}: the CRC of the batch does not "
-                "match"
-            )
-        if not aborted.hides(header, batch):
-            yield header, batch
 
 
 def _check_progress(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import StructType
 
 from asyncbroker.spark.columns import projected_columns
-from asyncbroker.spark.fetcher import OffsetsMissing, fetch_batches, open_cluster, remaining_range
+from asyncbroker.spark.fetcher import OffsetsMissing, fetch, open_cluster, remaining_range
 from asyncbroker.spark.options import ReadOptions
 from asyncbroker.spark.planner import OffsetRange
 
@@ -41,17 +41,22 @@ class RangeReader:
             while wanted.size:
                 decoder = self._decoder(wanted)
                 try:
-                    for header, batch in fetch_batches(self._options, cluster, wanted):
-                        decoder.add(header, batch)
-                        if decoder.is_full:
-                            yield from decoder.take()
+                    for fetched in fetch(self._options, cluster, wanted):
+                        yield from decoder.decode(fetched)
                     wanted = OffsetRange(wanted.partition, wanted.end, wanted.end)
                 except OffsetsMissing as missing:
                     wanted = remaining_range(self._options, cluster, wanted, missing.position)
-                yield from decoder.take()
+                yield from decoder.rest()
 
     def _decoder(self, wanted: OffsetRange) -> Decoder:
         # Only executors need pyarrow and numpy, and both take a while to import.
         from asyncbroker.spark.decoder import Decoder
 
-        return Decoder(self._columns, wanted.partition, wanted.start, wanted.end, names=self._names)
+        return Decoder(
+            self._columns,
+            wanted.partition,
+            wanted.start,
+            wanted.end,
+            names=self._names,
+            checks_crcs=self._options.check_crcs,
+        )

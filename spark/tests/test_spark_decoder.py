@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import struct
 from datetime import datetime, timedelta, timezone
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from asyncbroker.client.cluster import TopicPartition
+from asyncbroker.client.reader import Fetched
+from asyncbroker.protocol import native
 from asyncbroker.protocol.records import (
     BATCH_HEADER_BYTES,
     Compression,
@@ -26,14 +29,23 @@ from asyncbroker.protocol.records import (
     stamp_crc,
     stamp_log_append_time,
 )
+from asyncbroker.spark.batch_table import batch_table, row_of
 from asyncbroker.spark.columns import COLUMN_TYPES, full_schema
 from asyncbroker.spark.decoder import BYTES_PER_BATCH, ROWS_PER_BATCH, Decoder
 
 PARTITION = TopicPartition("flights", 3)
+WAYS = [None] if native.RECORDS is None else [None, native.RECORDS]
 EVERYTHING = (0, 1 << 62)
 ALL_COLUMNS = list(COLUMN_TYPES)
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 NOW = 1_700_000_000_000
+
+SAMPLE = [
+    Record(0, NOW, b"key", b"value", [("h", b"1"), ("h", None)]),
+    Record(0, NOW - 500, None, b""),
+    Record(0, NOW + 70_000, b"", b"v" * 100),
+]
+
 
 nullable_bytes = st.none() | st.binary(max_size=80)
 record_lists = st.lists(
@@ -74,17 +86,36 @@ def logs(draw: st.DrawFn) -> list[bytes]:
     return batches
 
 
+def fetched(*batches: bytes | bytearray) -> Fetched:
+    """A response that brings these batches."""
+    return Fetched(PARTITION, memoryview(b"".join(batches)), 0, 0, 0, 0, 0, [])
+
+
+def arrow_batches(decoder: Decoder, *batches: bytes | bytearray) -> list[pa.RecordBatch]:
+    found = [*decoder.decode(fetched(*batches)), *decoder.rest()]
+    for records in found:
+        records.validate(full=True)
+    assert list(decoder.rest()) == []
+    return found
+
+
 def decoded(
     batches: list[bytes], columns: list[str], start: int = 0, end: int = 1 << 62
 ) -> list[dict[str, Any]]:
-    decoder = Decoder(columns, PARTITION, start, end)
-    for batch in batches:
-        decoder.add(read_header(batch), memoryview(batch))
-    found = decoder.take()
-    for records in found:
-        records.validate(full=True)
-    assert decoder.take() == []
-    return [row for records in found for row in records.to_pylist()]
+    """What comes of batches, the same in every way there is; damage is for the records to show."""
+    outcomes: list[Any] = []
+    for extension in WAYS:
+        decoder = Decoder(columns, PARTITION, start, end, checks_crcs=False, extension=extension)
+        try:
+            found = arrow_batches(decoder, *batches)
+            outcomes.append([row for records in found for row in records.to_pylist()])
+        except CorruptBatch as error:
+            outcomes.append(error)
+    if all(isinstance(outcome, CorruptBatch) for outcome in outcomes):
+        raise outcomes[0]
+    assert all(outcome == outcomes[0] for outcome in outcomes)
+    rows: list[dict[str, Any]] = outcomes[0]
+    return rows
 
 
 def expected(
@@ -135,9 +166,7 @@ def test_the_schema_is_the_one_that_spark_asks_for() -> None:
 
 def test_columns_are_called_as_the_user_called_them() -> None:
     decoder = Decoder(["value", "offset"], PARTITION, *EVERYTHING, names=["VALUE", "Offset"])
-    batch = build_batch([Record(0, NOW, None, b"v")])
-    decoder.add(read_header(batch), memoryview(batch))
-    (records,) = decoder.take()
+    (records,) = arrow_batches(decoder, build_batch([Record(0, NOW, None, b"v")]))
     assert records.schema.names == ["VALUE", "Offset"]
 
 
@@ -165,11 +194,11 @@ def test_nulls_differ_from_what_is_empty() -> None:
     ]
 
 
-def test_timestamps_beyond_microseconds_are_the_last_that_fit() -> None:
-    decoder = Decoder(["timestamp"], PARTITION, *EVERYTHING)
+@pytest.mark.parametrize("extension", WAYS)
+def test_timestamps_beyond_microseconds_are_the_last_that_fit(extension: ModuleType | None) -> None:
+    decoder = Decoder(["timestamp"], PARTITION, *EVERYTHING, extension=extension)
     batch = build_batch([Record(0, 1 << 62, None, None), Record(0, -1, None, None)])
-    decoder.add(read_header(batch), memoryview(batch))
-    (records,) = decoder.take()
+    (records,) = arrow_batches(decoder, batch)
     assert records.column(0).cast(pa.int64()).to_pylist() == [9223372036854774000, -1000]
 
 
@@ -192,28 +221,48 @@ def test_offsets_alone_need_no_look_at_the_records(compression: Compression) -> 
         decoded([bytes(batch)], ["offset", "value"])
 
 
-def test_a_decoder_is_full_by_rows_or_by_bytes() -> None:
+def test_records_are_sent_when_there_are_enough_rows_or_bytes() -> None:
     small = build_batch([Record(0, NOW, None, b"")] * (ROWS_PER_BATCH // 4))
     large = build_batch([Record(0, NOW, None, bytes(BYTES_PER_BATCH // 4))])
     for batch in (small, large):
         decoder = Decoder(["value"], PARTITION, *EVERYTHING)
-        added = 0
-        while not decoder.is_full:
-            decoder.add(read_header(batch), memoryview(batch))
+        added = 1
+        while not list(decoder.decode(fetched(batch))):
             added += 1
-        assert 4 <= added <= 5
-        decoder.take()
-        assert not decoder.is_full
+        assert added == 4
+        assert list(decoder.rest()) == []
 
 
 def test_a_huge_batch_is_sent_in_pieces() -> None:
     batch = build_batch([Record(0, NOW, None, bytes(1 << 20))] * 40, compression=Compression.ZSTD)
-    decoder = Decoder(["value", "offset"], PARTITION, *EVERYTHING)
-    decoder.add(read_header(batch), memoryview(batch))
-    found = decoder.take()
+    found = arrow_batches(Decoder(["value", "offset"], PARTITION, *EVERYTHING), batch)
     assert len(found) > 1
     assert max(records.nbytes for records in found) <= 2 * BYTES_PER_BATCH
     assert [row for records in found for row in records.column(1).to_pylist()] == list(range(40))
+
+
+@pytest.mark.parametrize("extension", WAYS)
+def test_a_wrong_crc_is_corrupt_unless_nobody_looks(extension: ModuleType | None) -> None:
+    batches = [build_batch(SAMPLE, base_offset=3 * number) for number in range(3)]
+    batches[1][-1] ^= 1
+    columns = ["offset", "value"]
+    with pytest.raises(CorruptBatch, match="flights-3, offset 3: the CRC of the batch"):
+        arrow_batches(Decoder(columns, PARTITION, *EVERYTHING, extension=extension), *batches)
+    # What lies beyond the end is not looked at.
+    decoder = Decoder(columns, PARTITION, 0, 3, extension=extension)
+    assert sum(map(len, arrow_batches(decoder, *batches))) == 3
+
+
+@pytest.mark.parametrize("extension", WAYS)
+def test_what_is_no_batch_is_corrupt_and_half_a_batch_is_left_out(
+    extension: ModuleType | None,
+) -> None:
+    whole = build_batch(SAMPLE)
+    for size in range(len(whole)):
+        rows = batch_table(memoryview(whole + whole[:size]), checks_crcs=True, extension=extension)
+        assert rows.tolist() == [row_of(read_header(whole), memoryview(whole))]
+    with pytest.raises(CorruptBatch, match="magic 0"):
+        batch_table(memoryview(whole + bytes(61)), checks_crcs=True, extension=extension)
 
 
 # ---- damage
@@ -224,13 +273,6 @@ def outcome(decode: Any) -> Any:
         return decode()
     except CorruptBatch:
         return CorruptBatch
-
-
-SAMPLE = [
-    Record(0, NOW, b"key", b"value", [("h", b"1"), ("h", None)]),
-    Record(0, NOW - 500, None, b""),
-    Record(0, NOW + 70_000, b"", b"v" * 100),
-]
 
 
 @settings(max_examples=300, deadline=None)
