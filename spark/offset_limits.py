@@ -47,6 +47,11 @@ class PartitionTimestamps:
 OffsetLimit = SameOffset | PartitionOffsets | SameTimestamp | PartitionTimestamps
 
 _NAMES: Final = {"earliest": EARLIEST, "latest": LATEST}
+_ENDINGS: Final = {
+    "endingoffsets": "offset",
+    "endingoffsetsbytimestamp": "timestamp",
+    "endingtimestamp": "timestamp",
+}
 _OFFSETS_EXAMPLE: Final = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
 _TIMESTAMPS_EXAMPLE: Final = '{"topicA":{"0":123456789,"1":123456789}}'
 
@@ -67,6 +72,25 @@ def ending_limit(options: Mapping[str, str]) -> OffsetLimit:
         raise ValueError("ending offset can't be earliest for batch queries on Kafka")
     _refuse_special(limit, EARLIEST, "endingOffsets", "earliest")
     return limit
+
+
+def stream_limits(options: Mapping[str, str]) -> tuple[OffsetLimit, OffsetLimit]:
+    """Where a new stream starts (by default at the latest offsets), and that it never ends."""
+    for name, what in _ENDINGS.items():
+        if name in options:
+            raise ValueError(f"ending {what} not valid in streaming queries")
+    return _limit(options, "starting", SameOffset(LATEST)), SameOffset(LATEST)
+
+
+def moves_with_time(limit: OffsetLimit) -> bool:
+    """Whether the limit is another one when the log has grown."""
+    match limit:
+        case SameOffset(offset):
+            return offset == LATEST
+        case PartitionOffsets(offsets):
+            return LATEST in offsets.values()
+        case _:
+            return False
 
 
 def check_order(start: OffsetLimit, end: OffsetLimit) -> None:

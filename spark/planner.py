@@ -74,18 +74,16 @@ def plan(options: ReadOptions, cluster: Cluster) -> list[OffsetRange]:
     partitions = find_partitions(options, cluster)
     earliest = earliest_offsets(cluster, partitions)
     latest = latest_offsets(cluster, partitions, isolation_level=options.isolation_level)
-    starts = _resolve(options.starting, "start", earliest, latest, cluster)
+    starts = starting_offsets(options, cluster, earliest, latest)
     ends = _resolve(options.ending, "end", earliest, latest, cluster)
     ranges = []
     for partition in partitions:
-        start, end = starts[partition], ends[partition]
-        if start is None:
-            start = _start_without_match(options, partition, latest[partition])
+        end = ends[partition]
         if end is None:
             end = latest[partition]
         ranges.append(
             _within_log(
-                OffsetRange(partition, start, end),
+                OffsetRange(partition, starts[partition], end),
                 earliest[partition],
                 latest[partition],
                 fail_on_data_loss=options.fail_on_data_loss,
@@ -114,6 +112,22 @@ def find_partitions(options: ReadOptions, cluster: Cluster) -> list[TopicPartiti
                 if partition not in existing:
                     logger.warning("partition %s does not exist and is left out", partition)
     return sorted(found)
+
+
+def starting_offsets(
+    options: ReadOptions, cluster: Cluster, earliest: Offsets, latest: Offsets
+) -> dict[TopicPartition, int]:
+    """Where the query starts in each partition of a log that goes from `earliest` to `latest`.
+
+    Raises ValueError for options that do not fit the partitions, ClientError.
+    """
+    starts = _resolve(options.starting, "start", earliest, latest, cluster)
+    return {
+        partition: _start_without_match(options, partition, latest[partition])
+        if start is None
+        else start
+        for partition, start in starts.items()
+    }
 
 
 def _resolve(
@@ -146,7 +160,8 @@ def _check_assigned(
 ) -> None:
     if specified.keys() != assigned.keys():
         raise ValueError(
-            f"Partitions specified for Kafka {position} offsets don't match what are assigned. "
+            f"Partitions specified for Kafka {position} offsets don't match what are assigned. If "
+            "startingOffsets contains specific offsets, you must specify all TopicPartitions. "
             "Maybe topic partitions are created or deleted while the query is running. Use -1 for "
             f"latest, -2 for earliest. Specified: {listed(specified)} Assigned: {listed(assigned)}"
         )

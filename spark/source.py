@@ -8,18 +8,25 @@
     )
 
 Options, columns and semantics are those of Spark's own Kafka connector; `.schema("value binary")`
-reads fewer columns faster. It reads any Kafka broker. PySpark finds it by the top-level module
-`pyspark_asyncbroker`, which imports this one in a Python worker: it must be light and never fail.
+reads fewer columns faster. `readStream` works as `read` does. It reads any Kafka broker. PySpark
+finds it by the top-level module `pyspark_asyncbroker`, which imports this one in a Python worker:
+it must be light and never fail.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
 from asyncbroker.spark.columns import full_schema
+from asyncbroker.spark.offset_limits import stream_limits
 from asyncbroker.spark.options import ReadOptions, warn_of_ineffective
 from asyncbroker.spark.reader import BatchReader
+
+if TYPE_CHECKING:
+    from asyncbroker.spark.stream_reader import StreamReader
 
 
 class AsyncbrokerDataSource(DataSource):
@@ -32,10 +39,29 @@ class AsyncbrokerDataSource(DataSource):
 
     def schema(self) -> StructType:
         """All columns; asked for when the user gives no schema. Raises ValueError for options."""
-        options = ReadOptions.parse(self.options)
-        return full_schema(include_headers=options.include_headers)
+        return full_schema(include_headers=self._options_of_any_query().include_headers)
+
+    def _options_of_any_query(self) -> ReadOptions:
+        """Nobody says here whether it will be a batch or a stream, and what one refuses the other
+        may take."""
+        try:
+            return ReadOptions.parse(self.options)
+        except ValueError as refused:
+            try:
+                return ReadOptions.between(self.options, stream_limits)
+            except ValueError:
+                raise refused from None
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns in `schema`. Raises ValueError for options or columns."""
         warn_of_ineffective(self.options)
         return BatchReader(ReadOptions.parse(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        """A reader of micro-batches with these columns. Raises ValueError for options or columns,
+        ImportError for a PySpark before 4.2."""
+        from asyncbroker.spark.stream_options import StreamOptions
+        from asyncbroker.spark.stream_reader import StreamReader
+
+        warn_of_ineffective(self.options, is_stream=True)
+        return StreamReader(StreamOptions.parse(self.options), schema)
