@@ -20,6 +20,7 @@ from asyncbroker.cleaner import Cleaner
 from asyncbroker.clock import Clock, SystemClock
 from asyncbroker.commits import Commits
 from asyncbroker.config import BrokerConfig
+from asyncbroker.deadlines import Deadlines
 from asyncbroker.directory_watch import DirectoryWatch
 from asyncbroker.fetch_sessions import FetchSessions
 from asyncbroker.fetch_waits import FetchWaits
@@ -112,6 +113,7 @@ class Broker:
         )
         self.metrics = Metrics()
         self.commits = Commits(self.storage)
+        self.produce_deadlines = Deadlines(self.peer_clock)
         self.fetch_sessions = FetchSessions(
             self.peer_clock,
             slots_max=config.max_incremental_fetch_session_cache_slots,
@@ -402,6 +404,7 @@ class Broker:
         await self.log_starts.finish()
         await self._removals.stop()
         await self.commits.close()
+        self.produce_deadlines.close()
         for topic in self.topics:
             for partition in topic.partitions:
                 await partition.drain()

@@ -11,11 +11,16 @@ than that, or with a new segment, get an fsync of their own files, and so does e
 is no journal, or no room in it; small batches do not wait for those. Either way a round makes
 durable all of a partition that is not, also what nobody waits for.
 
+Who waits gives a callback, so that a round costs no task and no future for each of them. When a
+round has ended the next one begins first, and then the callbacks are called, one after the other:
+the disk works while they encode and send their answers. They may come back with something new to
+wait for.
+
 The journal is made by the first round that could use it. When it is half full, its partitions'
 files are synced in the background, which frees it.
 
 An fsync that fails is never tried again: its waiters get KAFKA_STORAGE_ERROR and the directory goes
-offline (see `storage.py`). Who waits only knows `durable`.
+offline (see `storage.py`).
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ import asyncio
 import errno
 import functools
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
@@ -52,6 +58,13 @@ PREPARE_AGAIN_SECONDS: Final = 60.0
 # was no descriptor left to sync with, so that nothing was synced and the next round may try.
 NOT_THE_DISK: Final = frozenset({errno.EBADF, errno.EMFILE, errno.ENFILE})
 
+# What a round reads on the event loop to give to the journal's thread: that was appended a moment
+# ago. What comes beyond is left to the thread, which gets the interpreter's lock again after each.
+READ_BYTES_MAX: Final = 256 * 1024
+
+# Called on the event loop, once: with None, KafkaError(KAFKA_STORAGE_ERROR), or what is our bug.
+Callback = Callable[["BaseException | None"], object]
+
 
 class _Waiting:
     """Who waits for one partition, and the highest end that any of them waits for.
@@ -59,33 +72,32 @@ class _Waiting:
     While it waits, the partition counts a job: its log must not be closed under a coming fsync.
     """
 
-    __slots__ = ("end_offset", "futures", "partition")
+    __slots__ = ("callbacks", "end_offset", "partition")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.end_offset = 0
-        self.futures: list[asyncio.Future[None]] = []
+        self.callbacks: list[Callback] = []
         partition.enter()
 
     def join(self, other: _Waiting) -> None:
         """Takes over who waits in another one for the same partition."""
         self.end_offset = max(self.end_offset, other.end_offset)
-        self.futures += other.futures
+        self.callbacks += other.callbacks
         other.partition.leave()
 
     def answer(self, error: BaseException | None) -> None:
-        """Ends the wait of all who have not gone away."""
+        """Ends the wait of all."""
         self.partition.leave()
         if isinstance(error, OSError):
             message = f"{self.partition.name} is not durable: {error}"
             error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
-        for future in self.futures:
-            if future.done():
-                continue
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(error)
+        for callback in self.callbacks:
+            try:
+                callback(error)
+            except Exception:
+                # One of many, who all have to be told.
+                logger.exception("telling who waits for %s failed", self.partition.name)
 
 
 class Commits:
@@ -97,6 +109,8 @@ class Commits:
         # What the next round of the other lane takes.
         self._to_flush: dict[Partition, _Waiting] = {}
         self._flushes_running = 0
+        # Whose wait is over, with the error if it failed.
+        self._ended: list[tuple[_Waiting, BaseException | None]] = []
         self._is_journaling = False
         self._is_round_due = False
         self._idle: asyncio.Future[None] | None = None
@@ -113,25 +127,28 @@ class Commits:
         self._journal = None if self._storage.is_volatile else logs.journal
         self._stretch_bytes_max = stretch_bytes_max
 
-    def durable(self, partition: Partition, end_offset: int) -> asyncio.Future[None] | None:
-        """None when all below `end_offset` is durable; otherwise what to wait for.
-
-        The future is the caller's own: it may be cancelled, or given another outcome by a timeout.
-        It fails with KafkaError(KAFKA_STORAGE_ERROR) when the disk does.
-        """
+    def call_when_durable(self, partition: Partition, end_offset: int, callback: Callback) -> bool:
+        """False when all below `end_offset` is durable; otherwise `callback` is called when it is,
+        or cannot be."""
         if partition.log.durable_end_offset >= end_offset or self._storage.is_volatile:
-            return None
+            return False
         waiting = self._gathering.get(partition)
         if waiting is None:
             waiting = self._gathering[partition] = _Waiting(partition)
             if not self._is_round_due and not self._is_journaling:
                 self._is_round_due = True
-                asyncio.get_running_loop().call_soon(self._start_round)
+                asyncio.get_running_loop().call_soon(self._begin_round)
         if end_offset > waiting.end_offset:
             waiting.end_offset = end_offset
+        waiting.callbacks.append(callback)
+        return True
+
+    def durable(self, partition: Partition, end_offset: int) -> asyncio.Future[None] | None:
+        """As `call_when_durable`, for who has a task that can wait: None when there is nothing to
+        wait for. The future is the caller's own, and may be cancelled."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiting.futures.append(future)
-        return future
+        callback = functools.partial(_resolve, future)
+        return future if self.call_when_durable(partition, end_offset, callback) else None
 
     async def close(self) -> None:
         """Waits until nobody waits for a round any more."""
@@ -144,69 +161,78 @@ class Commits:
             self._gathering
             or self._to_flush
             or self._flushes_running
+            or self._ended
             or self._is_journaling
             or self._is_serving_journal
         )
 
+    def _begin_round(self) -> None:
+        self._is_round_due = False
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """After any change: begins what can be begun, then tells those whose wait is over."""
+        if self._gathering and not self._is_journaling and not self._is_round_due:
+            self._start_round()
+        if self._to_flush and not self._flushes_running:
+            self._start_flushes()
+        if self._ended:
+            ended, self._ended = self._ended, []
+            for waiting, error in ended:
+                waiting.answer(error)
+        if self._idle is not None and not self._idle.done() and not self._is_busy():
+            self._idle.set_result(None)
+
     def _start_round(self) -> None:
         """Takes all that waits: what the journal can hold goes there, the rest to the other lane.
         One round of the journal at a time, so this is not called while there is one."""
-        self._is_round_due = False
-        gathered = self._gathering
-        self._gathering = {}
+        gathered, self._gathering = self._gathering, {}
         metrics = self._storage.metrics
-        if gathered:
-            metrics.round_waiters.observe(sum(len(each.futures) for each in gathered.values()))
+        metrics.round_waiters.observe(sum(len(each.callbacks) for each in gathered.values()))
         journal = self._journal
-        if journal is not None and not journal.is_ready and gathered:
+        if journal is not None and not journal.is_ready:
             self._prepare(journal)
         room = journal.round_bytes_max if journal is not None and journal.is_ready else 0
+        unread = READ_BYTES_MAX
         small: dict[Stretch, _Waiting] = {}
+        read: list[bytes | bytearray | None] = []
         for waiting in gathered.values():
-            partition = waiting.partition
-            if self._answer_at_once(waiting):
+            if self._has_ended(waiting):
                 continue
+            partition = waiting.partition
             stretch_bytes_max = min(room, self._stretch_bytes_max)
             stretch = partition.log.stretch_for_journal(partition.index, stretch_bytes_max)
             if stretch is None:
                 self._flush_later(waiting)
-            else:
-                room -= stretch.size + FRAME_BYTES_MAX
-                small[stretch] = waiting
+                continue
+            room -= stretch.size + FRAME_BYTES_MAX
+            unread -= stretch.size
+            small[stretch] = waiting
+            read.append(stretch.read_nowait() if unread >= 0 else None)
         if journal is not None and small:
             self._is_journaling = True
             written = self._storage.workers.run(
-                _journal, journal, list(small), metrics.fsync_seconds
+                _journal, journal, list(small), read, metrics.fsync_seconds
             )
             written.add_done_callback(functools.partial(self._journaled, small))
-        self._go_on()
 
-    def _answer_at_once(self, waiting: _Waiting) -> bool:
+    def _has_ended(self, waiting: _Waiting) -> bool:
         """Whether there is nothing to wait for any more: a round of the other lane may have begun
         late enough to cover it, or the disk is gone."""
         if waiting.partition.log.durable_end_offset >= waiting.end_offset:
-            waiting.answer(None)
+            self._ended.append((waiting, None))
         elif self._storage.error is not None:
-            waiting.answer(self._storage.error)
+            self._ended.append((waiting, self._storage.error))
         else:
             return False
         return True
-
-    def _go_on(self) -> None:
-        """After any change: begins what can be begun."""
-        if self._gathering and not self._is_journaling and not self._is_round_due:
-            self._start_round()
-        elif self._to_flush and not self._flushes_running:
-            self._start_flushes()
-        if self._idle is not None and not self._idle.done() and not self._is_busy():
-            self._idle.set_result(None)
 
     # ---- the journal's lane
 
     def _journaled(
         self, small: dict[Stretch, _Waiting], done: asyncio.Future[list[Stretch]]
     ) -> None:
-        """Answers a round that went to the journal; what did not goes to the other lane."""
+        """The end of a round that went to the journal; what did not goes to the other lane."""
         self._is_journaling = False
         error = done.exception()
         durable: list[Stretch] = []
@@ -217,11 +243,9 @@ class Commits:
         else:
             if isinstance(error, OSError):
                 self._storage.fail(error)
-            for waiting in small.values():
-                waiting.answer(error)
+            self._ended += [(waiting, error) for waiting in small.values()]
             small = {}
-        for stretch in durable:
-            small.pop(stretch).answer(None)
+        self._ended += [(small.pop(stretch), None) for stretch in durable]
         for waiting in small.values():
             self._flush_later(waiting)
         journal, logs = self._journal, self._logs
@@ -283,7 +307,7 @@ class Commits:
         """Spreads what is to be flushed over a few threads."""
         waiting = list(self._to_flush.values())
         self._to_flush = {}
-        dirty = [each for each in waiting if not self._answer_at_once(each)]
+        dirty = [each for each in waiting if not self._has_ended(each)]
         metrics = self._storage.metrics
         self._flushes_running = min(len(dirty), FLUSHES_AT_ONCE)
         for first in range(self._flushes_running):
@@ -292,7 +316,7 @@ class Commits:
             flushed.add_done_callback(functools.partial(self._flushed, stripe))
 
     def _flushed(self, stripe: list[_Waiting], done: asyncio.Future[list[OSError | None]]) -> None:
-        """Answers those who waited for one thread's partitions; the last thread ends the round."""
+        """The end for one thread's partitions; the last thread ends the round."""
         bug = done.exception()
         errors = done.result() if bug is None else [bug] * len(stripe)
         for waiting, error in zip(stripe, errors, strict=True):
@@ -300,15 +324,28 @@ class Commits:
             is_failed = waiting.partition.log.failure is not None
             if isinstance(error, OSError) and error.errno not in NOT_THE_DISK and is_failed:
                 self._storage.fail(error)
-            waiting.answer(error)
+            self._ended.append((waiting, error))
         self._flushes_running -= 1
-        if not self._flushes_running:
-            self._go_on()
+        self._go_on()
 
 
-def _journal(journal: Journal, stretches: list[Stretch], fsync_seconds: Histogram) -> list[Stretch]:
+def _resolve(future: asyncio.Future[None], error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+
+
+def _journal(
+    journal: Journal,
+    stretches: list[Stretch],
+    read: list[bytes | bytearray | None],
+    fsync_seconds: Histogram,
+) -> list[Stretch]:
     """In a thread: a round of the journal; the stretches that are durable by it."""
-    return fsync_seconds.timed(journal.append)(stretches)
+    return fsync_seconds.timed(journal.append)(stretches, read)
 
 
 def _flush(stripe: list[_Waiting], fsync_seconds: Histogram) -> list[OSError | None]:

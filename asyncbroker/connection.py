@@ -4,7 +4,8 @@ As in Kafka, a connection has one request at a time: the next one is looked at w
 been answered and its answer handed to the socket, which gives order and back-pressure at once. As
 long as handlers return their responses, all of this happens inside the callback that brought the
 bytes, without a task; the responses to requests that came together leave together. A handler that
-must wait returns an awaitable, and the requests behind it stay where they are until it is done.
+must wait returns an awaitable, and the requests behind it stay where they are until it is done. A
+`Later` needs no task for that either: whoever settles it runs all that follows.
 
 A connection is *busy* while a request waits, a response of parts is being sent, or the peer does
 not take what it asked for. Of a busy connection a little more is read, so that its end is noticed
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from asyncbroker.context import Address, RequestContext
 from asyncbroker.dispatch import Close, Outcome, Parts, Serving, Waiting
+from asyncbroker.later import Later
 from asyncbroker.output import Output, ShortRead
 from asyncbroker.peer_watch import PeerWatch, Sight, TooSlow
 from asyncbroker.protocol.framing import FrameReader
@@ -78,6 +80,7 @@ class Connection(asyncio.BufferedProtocol):
         self._queued_bytes = 0
         self._waiting: Waiting | None = None
         self._waiting_bytes = 0
+        # What a task or a future is kept alive by.
         self._answer: asyncio.Future[object] | None = None
         self._lost_callbacks: list[Callable[[], object]] = []
         self._sending: asyncio.Task[None] | None = None
@@ -301,8 +304,12 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(outcome, Waiting):
             self._waiting = outcome
             self._waiting_bytes = len(frame) if len(frame) > LARGE_REQUEST_BYTES else 0
+            awaitable = outcome.awaitable
+            if isinstance(awaitable, Later):
+                awaitable.when_settled(self._finish)
+                return
             # A task for a coroutine, the future itself for a future.
-            answer = asyncio.ensure_future(outcome.awaitable)
+            answer = asyncio.ensure_future(awaitable)
             self._answer = answer
             answer.add_done_callback(self._on_answer)
         elif isinstance(outcome, Parts):
@@ -318,25 +325,32 @@ class Connection(asyncio.BufferedProtocol):
             self.close(outcome.reason)
 
     def _on_answer(self, answer: asyncio.Future[object]) -> None:
-        """The request in progress has its response, or has failed."""
-        waiting = self._waiting
-        assert waiting is not None
-        self._waiting = self._answer = None
+        """A task or a future has ended."""
+        self._answer = None
+        if not answer.cancelled():
+            self._finish(answer.exception() or answer.result())
+            return
+        waiting, self._waiting = self._waiting, None
         self._waiting_bytes = 0
         self._lost_callbacks.clear()
-        if answer.cancelled():
+        if waiting is not None:
             self.close(f"{waiting.route}: given up")
-            return
-        error = answer.exception()
+
+    def _finish(self, response: object) -> None:
+        """The request in progress has its response, or has failed with an exception."""
+        waiting = self._waiting
+        assert waiting is not None
+        self._waiting = None
+        self._waiting_bytes = 0
+        self._lost_callbacks.clear()
         output: list[bytes] = []
-        outcome = self._serving.finish(
-            waiting, error if error is not None else answer.result(), self.context, output
-        )
+        outcome = self._serving.finish(waiting, response, self.context, output)
         if self._is_closing:
             return
         if output:
             self._output.write(output)
-        self._act(outcome, bytearray())
+        if outcome.__class__ is not int:
+            self._act(outcome, bytearray())
         self._go_on()
 
     def _on_sent(self, sending: asyncio.Task[None]) -> None:

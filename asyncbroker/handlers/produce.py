@@ -6,8 +6,8 @@ acks=1 answers when the batch is in the page cache, acks=all (-1) when a commit 
 durable or `timeout_ms` is over (REQUEST_TIMED_OUT; the batch stays). acks=0 has no answer: an error
 closes the connection, since nothing else would tell the client.
 
-A request whose appends all ran on the event loop, and that waits for nobody, is answered without a
-coroutine: this is the path that small requests take.
+A request whose appends all ran on the event loop is answered without a coroutine: this is the path
+that small requests take. With acks=all it waits as a `DurableWait`, which the commit round answers.
 
 v3   record batches of format 2 only (KIP-98)
 v4   KAFKA_STORAGE_ERROR (KIP-112); v3 gets NOT_LEADER_OR_FOLLOWER instead
@@ -26,11 +26,13 @@ code that every client takes as final.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncbroker.batch_rules import InvalidRecords, conform, timestamp_errors
+from asyncbroker.later import Later
 from asyncbroker.log.partition_log import Appended
 from asyncbroker.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from asyncbroker.protocol.messages.produce import (
@@ -62,7 +64,7 @@ ADMIN_CLIENT_ID: Final = "__admin_client"
 
 def handle(
     broker: Broker, context: RequestContext, request: ProduceRequest
-) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse | None] | None:
+) -> ProduceResponse | Later[ProduceResponse] | Coroutine[Any, Any, ProduceResponse | None] | None:
     """Appends what `request` carries, partition by partition.
 
     Raises KafkaError for the request as a whole, ProtocolError for an acks=0 that failed.
@@ -75,6 +77,7 @@ def handle(
     version = context.api_version
     response = ProduceResponse()
     unfinished: list[_Unfinished] = []
+    wait: DurableWait | None = None
     for topic_data in request.topic_data:
         outcomes: list[PartitionProduceResponse] = []
         response.responses.append(TopicProduceResponse(topic_data.name, outcomes))
@@ -92,11 +95,13 @@ def handle(
                 continue
             _accept(outcome, appended)
             if acks == ACKS_ALL:
-                durable = broker.commits.durable(partition, appended.last_offset + 1)
-                if durable is not None:
-                    unfinished.append(_Unfinished(outcome, partition, durable=durable))
+                if wait is None:
+                    wait = DurableWait(broker, request, response, version)
+                wait.add(partition, appended.last_offset + 1, outcome)
     if unfinished:
-        return _finish(broker, version, request, response, unfinished)
+        return _finish(broker, version, request, response, unfinished, wait)
+    if wait is not None and wait.begin():
+        return wait.later
     return _answer(request, response)
 
 
@@ -148,18 +153,89 @@ def _append(
 
 @dataclass(slots=True)
 class _Unfinished:
-    """One partition whose outcome is not known yet, because of one of: `rules`, to which the batch
+    """One partition whose append has not ended yet, because of one of: `rules`, to which the batch
     must be conformed first; `appending`, an append in a worker thread; `error`, which a look at the
-    records has to explain; `durable`, a commit round."""
+    records has to explain."""
 
     outcome: PartitionProduceResponse
     partition: Partition
-    records: Any = None
-    header: BatchHeader | None = None
+    records: Any
+    header: BatchHeader
     rules: BatchRules | None = None
     error: KafkaError | None = None
     appending: asyncio.Future[Appended] | None = None
-    durable: asyncio.Future[None] | None = None
+
+
+class DurableWait:
+    """A request with acks=all, whose batches are in their logs and may not be durable yet."""
+
+    __slots__ = (
+        "_broker",
+        "_bug",
+        "_count",
+        "_is_complete",
+        "_response",
+        "_undurable",
+        "_version",
+        "deadline",
+        "later",
+    )
+
+    def __init__(
+        self, broker: Broker, request: ProduceRequest, response: ProduceResponse, version: int
+    ) -> None:
+        self.later: Later[ProduceResponse] = Later()
+        self.deadline = broker.produce_deadlines.after_ms(request.timeout_ms)
+        self._broker = broker
+        self._response = response
+        self._version = version
+        # By number, as outcomes may be equal.
+        self._undurable: dict[int, PartitionProduceResponse] = {}
+        self._count = 0
+        self._is_complete = False
+        self._bug: BaseException | None = None
+
+    def add(self, partition: Partition, end_offset: int, outcome: PartitionProduceResponse) -> None:
+        """One more partition, which has to be durable up to an offset."""
+        number = self._count
+        self._count += 1
+        callback = functools.partial(self._durable, number)
+        if self._broker.commits.call_when_durable(partition, end_offset, callback):
+            self._undurable[number] = outcome
+
+    def begin(self) -> bool:
+        """Whether there is anything to wait for, when all were added; then `later` has the answer,
+        at the deadline in any case."""
+        self._is_complete = True
+        if self._bug is not None:
+            self.later.settle(self._bug)
+        elif self._undurable:
+            self._broker.produce_deadlines.add(self)
+        else:
+            return False
+        return True
+
+    def expire(self) -> None:
+        """The time is over: the batches stay."""
+        late = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "appended, but not durable in time")
+        for outcome in self._undurable.values():
+            _refuse(outcome, late, self._version)
+        self._undurable.clear()
+        self.later.settle(self._response)
+
+    def _durable(self, number: int, error: BaseException | None) -> None:
+        """A commit round has ended for one partition."""
+        outcome = self._undurable.pop(number, None)
+        if outcome is None:
+            # It comes too late.
+            return
+        if isinstance(error, KafkaError):
+            _refuse(outcome, error, self._version)
+        elif error is not None:
+            self._bug = error
+        if self._is_complete and not self._undurable:
+            self._broker.produce_deadlines.remove(self)
+            self.later.settle(self._bug or self._response)
 
 
 async def _finish(
@@ -168,13 +244,11 @@ async def _finish(
     request: ProduceRequest,
     response: ProduceResponse,
     unfinished: list[_Unfinished],
+    wait: DurableWait | None,
 ) -> ProduceResponse | None:
     """Waits for all appends, then for all that has to be durable. `timeout_ms` bounds the latter
     only: a batch that is on its way into the log cannot be called back."""
-    deadline = broker.peer_clock.monotonic() + request.timeout_ms / 1000
     for item in unfinished:
-        if item.durable is not None:
-            continue
         try:
             appended = await _appended(broker, item)
         except KafkaError as error:
@@ -182,23 +256,17 @@ async def _finish(
             continue
         _accept(item.outcome, appended)
         if request.acks == ACKS_ALL:
-            item.durable = broker.commits.durable(item.partition, appended.last_offset + 1)
-    for item in unfinished:
-        if item.durable is not None:
-            timer = broker.peer_clock.call_at(deadline, _time_out, item.durable)
-            try:
-                await item.durable
-            except KafkaError as error:
-                _refuse(item.outcome, error, version)
-            finally:
-                timer.cancel()
+            if wait is None:
+                wait = DurableWait(broker, request, response, version)
+            wait.add(item.partition, appended.last_offset + 1, item.outcome)
+    if wait is not None and wait.begin():
+        return await wait.later
     return _answer(request, response)
 
 
 async def _appended(broker: Broker, item: _Unfinished) -> Appended:
     """The outcome of an append that did not end at once."""
     partition, header = item.partition, item.header
-    assert header is not None
     try:
         if item.error is not None:
             raise item.error
@@ -219,13 +287,6 @@ async def _appended(broker: Broker, item: _Unfinished) -> Appended:
             broker.clock.wall_ms(),
         )
         raise InvalidRecords(error.code, str(error.message), record_errors) from error
-
-
-def _time_out(durable: asyncio.Future[None]) -> None:
-    if not durable.done():
-        durable.set_exception(
-            KafkaError(ErrorCode.REQUEST_TIMED_OUT, "appended, but not durable in time")
-        )
 
 
 # ---- the answer

@@ -37,6 +37,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncbroker.log.files import TEMPORARY_SUFFIX, File, Files
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from asyncbroker.log.batch_scan import Readable
     from asyncbroker.log.partition_log import PartitionLog
     from asyncbroker.log.segment import Segment
+    from asyncbroker.log.system_calls import Buffer
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +81,16 @@ class Stretch(NamedTuple):
     position: int
     size: int
     end_offset: int
+
+    def read_nowait(self) -> bytes | bytearray | None:
+        """The bytes, if they can be had without a wait; for any thread."""
+        file = self.segment.file
+        try:
+            data = None if file is None else file.pread_nowait(self.size, self.position)
+        except OSError:
+            # `read` will say what is wrong.
+            return None
+        return data if data is not None and len(data) == self.size else None
 
     def read(self) -> bytes | None:
         """The bytes, which were appended a moment ago; None if the file does not give them. That
@@ -214,18 +226,25 @@ class Journal:
         with self._lock:
             return self._head
 
-    def append(self, wanted: Sequence[Stretch]) -> list[Stretch]:
+    def append(
+        self, wanted: Sequence[Stretch], read: Sequence[bytes | bytearray | None] = ()
+    ) -> list[Stretch]:
         """Makes stretches durable as one round and tells their logs so; those that are now. Left
-        out are those that cannot be read, and all of them without room.
+        out are those that cannot be read, and all of them without room. `read`: the bytes of each,
+        where somebody has read them already.
 
         Raises OSError when the disk does not take it. Unless that was for lack of space, the
         journal is of no use any more then.
         """
         # Before anything is written: a file that cannot be read is no trouble of the others.
-        read = [(each, data) for each in wanted if (data := each.read()) is not None]
-        if not read:
+        held = [
+            (stretch, data)
+            for stretch, known in zip_longest(wanted, read)
+            if (data := stretch.read() if known is None else known) is not None
+        ]
+        if not held:
             return []
-        stretches = [stretch for stretch, _ in read]
+        stretches = [stretch for stretch, _ in held]
         made = [
             (
                 stretch,
@@ -239,7 +258,7 @@ class Journal:
                 ),
                 payload,
             )
-            for stretch, payload in read
+            for stretch, payload in held
         ]
         with self._lock:
             # What its file has for sure by now may be compacted next: no replay may write it.
@@ -277,7 +296,7 @@ class Journal:
                 self._empty_at = self._head
 
     def _write(
-        self, position: int, live_from: int, frames: list[Frame], payloads: Sequence[bytes]
+        self, position: int, live_from: int, frames: list[Frame], payloads: Sequence[Buffer]
     ) -> None:
         if self._file is None or self._failure is not None:
             code = None if self._failure is None else self._failure.errno

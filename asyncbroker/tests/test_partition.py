@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,34 +20,9 @@ from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.records import batches, check_batch
 from asyncbroker.storage import Storage
 from asyncbroker.tests.data_path_harness import NOW_MS, batch_of, log_bytes, settle
+from asyncbroker.tests.held_workers import StepWorkers
 
 SMALL, LARGE = 10, 5000
-
-
-class StepWorkers:
-    """Keeps jobs until the test runs them, one by one."""
-
-    def __init__(self) -> None:
-        self.jobs: deque[tuple[Callable[..., Any], tuple[Any, ...], asyncio.Future[Any]]] = deque()
-
-    def run(self, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.jobs.append((function, args, future))
-        return future
-
-    async def step(self) -> None:
-        """Runs the oldest job, and what follows from it on the loop."""
-        function, args, future = self.jobs.popleft()
-        try:
-            result = function(*args)
-        except Exception as error:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
-        await settle()
-
-    async def close(self) -> None:
-        assert not self.jobs
 
 
 class Disk:

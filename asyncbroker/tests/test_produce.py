@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -45,7 +43,7 @@ from asyncbroker.tests.data_path_harness import (
     settle,
     under_test,
 )
-from asyncbroker.workers import InlineWorkers, Result
+from asyncbroker.tests.held_workers import StuckWorkers
 
 HOUR_MS = 3_600_000
 ATTRIBUTES_AT = 21
@@ -477,28 +475,6 @@ async def test_a_full_disk_fails_the_request_and_heals_by_itself() -> None:
         assert len(list(records_in(await test.fetch()))) == 1
         full = False
         assert (await test.produce(batch_of())).base_offset == 1
-
-
-class StuckWorkers(InlineWorkers):
-    """Whose disk does not answer, while `is_stuck`."""
-
-    is_stuck = False
-
-    def __init__(self) -> None:
-        self.stuck: list[Callable[[], None]] = []
-
-    def run(self, function: Callable[..., Result], *args: Any) -> asyncio.Future[Result]:
-        if not self.is_stuck:
-            return super().run(function, *args)
-        stuck: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self.stuck.append(lambda: stuck.set_result(function(*args)))
-        return stuck
-
-    def go_on(self) -> None:
-        """The disk answers, to all who wait."""
-        self.is_stuck = False
-        for work in self.stuck:
-            work()
 
 
 async def test_timeout_ms_bounds_the_wait_and_the_batch_stays() -> None:
