@@ -144,6 +144,8 @@ class BrokerConfig:
         self, *, dynamic: Mapping[str, str], dynamic_default: Mapping[str, str]
     ) -> BrokerConfig:
         """The same with other dynamic settings, which go before the static ones."""
+        if dynamic == self.dynamic and dynamic_default == self.dynamic_default:
+            return self
         values = _values_of({**self.static, **dynamic_default, **dynamic})
         changed = {attribute_of(name) for name in DYNAMIC_SETTINGS}
         return dataclasses.replace(

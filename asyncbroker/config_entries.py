@@ -9,7 +9,7 @@ what DescribeConfigs calls synonyms.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -104,12 +104,14 @@ def is_dynamic(name: str) -> bool:
     return name in DYNAMIC_SETTINGS or name in INHERITED_FROM.values()
 
 
-def topic_values(overrides: Mapping[str, str], config: BrokerConfig) -> dict[str, Value]:
-    """All settings of a topic, parsed. Overrides and configuration have been checked before."""
+def topic_values(
+    names: Iterable[str], overrides: Mapping[str, str], config: BrokerConfig
+) -> dict[str, Value]:
+    """Settings of a topic, parsed. Overrides and configuration have been checked before."""
     values = {}
-    for name, setting in topic_settings().items():
-        text = topic_entry(name, overrides, config).value
-        values[name] = None if text is None else setting.parse(text)
+    for name in names:
+        entry = topic_entry(name, overrides, config)
+        values[name] = None if entry.value is None else entry.setting.parse(entry.value)
     return values
 
 

@@ -16,7 +16,7 @@ from asyncbroker.config import BrokerConfig
 from asyncbroker.config_entries import topic_entry, topic_values
 from asyncbroker.log.config import LogConfig
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
-from asyncbroker.settings import InvalidSetting, nearest, topic_settings
+from asyncbroker.settings import InvalidSetting, Value, nearest, topic_settings
 from asyncbroker.topic_names import GROUP_METADATA_TOPIC
 
 if TYPE_CHECKING:
@@ -46,13 +46,18 @@ class TopicConfigs:
     def __init__(self, config: BrokerConfig) -> None:
         self.broker_config = config
         self._made: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
+        # What a topic without overrides has. Others differ from it in these alone.
+        self._inherited: dict[str, Value] = {}
 
     def of(self, overrides: Mapping[str, str]) -> TopicConfig:
         """The settings of a topic with these overrides, which have been checked."""
         key = tuple(sorted(overrides.items()))
         made = self._made.get(key)
         if made is None:
-            values = topic_values(overrides, self.broker_config)
+            if not self._inherited:
+                self._inherited = topic_values(topic_settings(), {}, self.broker_config)
+            own = topic_values(overrides, overrides, self.broker_config)
+            values = {**self._inherited, **own}
             made = self._made[key] = TopicConfig(
                 overrides=dict(key),
                 log=_log_config(values, self.broker_config),

@@ -18,6 +18,7 @@ from asyncbroker.config_entries import (
 from asyncbroker.log.config import LogConfig
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.records import Compression
+from asyncbroker.settings import topic_settings
 from asyncbroker.topic_config import TopicConfigs, automatic_topic, check_overrides
 
 TOPIC, STATIC, DEFAULT = ConfigSource.TOPIC, ConfigSource.STATIC_BROKER, ConfigSource.DEFAULT
@@ -68,7 +69,7 @@ def test_topics_inherit_from_the_broker(settings: dict[str, str], name: str, val
 
 
 def test_every_topic_setting_has_a_value_that_it_takes() -> None:
-    values = topic_values({}, config_of())
+    values = topic_values(topic_settings(), {}, config_of())
     assert None not in values.values()
     assert [entry.setting.name for entry in topic_entries({}, config_of())] == list(values)
 

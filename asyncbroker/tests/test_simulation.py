@@ -45,8 +45,10 @@ def test_nothing_that_was_promised_is_lost(first: int) -> None:
 
 def test_a_run_has_its_operations_and_its_faults() -> None:
     result = simulate(1)
-    assert result.operations >= OPERATIONS
+    assert sum(result.operations.values()) >= OPERATIONS
     assert sum(result.faults.values()) >= FAULTS_MIN
+    assert result.checked["records acknowledged"] > 50
+    assert result.checked["records read"] > 100
 
 
 def test_the_same_seed_is_the_same_run_whatever_the_process() -> None:

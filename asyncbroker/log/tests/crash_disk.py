@@ -6,6 +6,7 @@ and of one directory, by the choices of a `Choose`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import Final
@@ -58,6 +59,7 @@ class Contents:
         "_sizes",
         "_stuck",
         "_stuck_size",
+        "_sync_count",
         "_writes",
         "data",
         "is_lost",
@@ -67,8 +69,11 @@ class Contents:
         self.data = bytearray() if data is None else data
         # Another file may have the same bytearray: it is copied before it is written to.
         self._is_shared = data is not None
+        # As many syncs that are under way still look at this bytearray.
+        self._sync_count = 0
         self._sector_bytes = sector_bytes
-        # Of the sectors that were written to, what the last sync left there.
+        # Of the sectors that were written to, what the last sync left there; of those that are
+        # behind its end, nothing is kept.
         self._before: dict[int, bytes] = {}
         # Begin and bytes of each write; a truncation writes zeros up to the old end.
         self._writes: list[tuple[int, bytes]] = []
@@ -111,14 +116,17 @@ class Contents:
             self._sizes = [len(self.data)]
             self._stuck_size = self._stuck_size if self._stuck else None
 
-    def begin_sync(self) -> tuple[int, bytes]:
+    def begin_sync(self) -> tuple[int, bytearray]:
         """A sync begins, and takes its time: what is written meanwhile is not in it."""
-        return self._forgotten_count + len(self._writes), bytes(self.data)
+        self._sync_count += 1
+        return self._forgotten_count + len(self._writes), self.data
 
-    def end_sync(self, begun: tuple[int, bytes]) -> None:
+    def end_sync(self, begun: tuple[int, bytearray]) -> None:
         """It has come to its end."""
         count, data = begun
         count -= self._forgotten_count
+        if data is self.data:
+            self._sync_count -= 1
         if self.is_lost or count < 0:
             return
         self._forgotten_count += count
@@ -129,7 +137,7 @@ class Contents:
         for position, written in self._writes:
             for sector in self._sectors(position, len(written)):
                 begin = sector * self._sector_bytes
-                self._before[sector] = data[begin : begin + self._sector_bytes]
+                self._before[sector] = bytes(data[begin : begin + self._sector_bytes])
 
     def forked(self, choose: Choose) -> Contents:
         """The same with the same past."""
@@ -140,6 +148,8 @@ class Contents:
         fork = self._shared()
         fork._stuck, fork._stuck_size = dict(self._stuck), self._stuck_size
         if self.is_lost:
+            written = (self._sectors(position, len(data)) for position, data in self._writes)
+            fork._stuck.update(dict.fromkeys(itertools.chain(*written), b""))
             fork._stuck.update(self._before)
             fork._stuck_size = min(self._sizes[0], fork._stuck_size or self._sizes[0])
             return fork
@@ -184,19 +194,24 @@ class Contents:
         return Contents(self._sector_bytes, self.data)
 
     def _own(self) -> None:
-        if self._is_shared:
+        if self._is_shared or self._sync_count:
             self.data = bytearray(self.data)
             self._is_shared = False
+            self._sync_count = 0
 
     def _remember(self, position: int, written: bytes) -> None:
-        sector_bytes = self._sector_bytes
-        for sector in self._sectors(position, len(written)):
+        self._writes.append((position, written))
+        sectors = self._sectors(position, len(written))
+        if not self._stuck:
+            # What is behind the end of the last sync was nothing then.
+            synced = -(-self._sizes[0] // self._sector_bytes)
+            sectors = range(sectors.start, min(sectors.stop, synced))
+        for sector in sectors:
             if (stuck := self._stuck.pop(sector, None)) is not None:
                 self._before[sector] = stuck
             elif sector not in self._before:
-                begin = sector * sector_bytes
-                self._before[sector] = bytes(self.data[begin : begin + sector_bytes])
-        self._writes.append((position, written))
+                begin = sector * self._sector_bytes
+                self._before[sector] = bytes(self.data[begin : begin + self._sector_bytes])
 
     def _sectors(self, position: int, size: int) -> range:
         if not size:
@@ -217,7 +232,7 @@ class Contents:
 
     def _sector_after(self, sector: int, writes: list[tuple[int, bytes]]) -> bytes:
         begin, sector_bytes = sector * self._sector_bytes, self._sector_bytes
-        content = bytearray(self._before[sector].ljust(sector_bytes, b"\0"))
+        content = bytearray(self._before.get(sector, b"").ljust(sector_bytes, b"\0"))
         for position, written in writes:
             first, last = max(begin, position), min(begin + sector_bytes, position + len(written))
             content[first - begin : last - begin] = written[first - position : last - position]

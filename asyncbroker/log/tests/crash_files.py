@@ -41,6 +41,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable
+from functools import lru_cache
 from random import Random
 from typing import Final
 
@@ -280,8 +281,13 @@ class CrashFiles:
 
     def _place(self, path: str) -> tuple[Directory, str]:
         """The directory that has the name at the end of a path, or could have it."""
-        *_, name = _parts(path)
-        return self._directory(os.path.dirname(path.rstrip("/"))), name
+        *above, name = _parts(path)
+        node: Contents | Directory | None = self._root
+        for part in above:
+            node = node.names.get(part) if isinstance(node, Directory) else None
+        if not isinstance(node, Directory):
+            raise _no_such_file(os.path.dirname(path))
+        return node, name
 
 
 class CrashFile:
@@ -302,9 +308,11 @@ class CrashFile:
             part = error.part if isinstance(error, PartialWrite) else self._files.dying_part
             if not was_dead:
                 data = memoryview(data)[: int(len(data) * part)]
-                self._change(lambda: self._contents.write(data, position))
+                with self._files._mutex:
+                    self._contents.write(data, position)
             raise
-        self._change(lambda: self._contents.write(data, position))
+        with self._files._mutex:
+            self._contents.write(data, position)
 
     def pread(self, size: int, position: int) -> bytes:
         self._files.called("pread", self.path)
@@ -319,7 +327,8 @@ class CrashFile:
 
     def truncate(self, size: int) -> None:
         self._files.called("truncate", self.path)
-        self._change(lambda: self._contents.truncate(size))
+        with self._files._mutex:
+            self._contents.truncate(size)
 
     def datasync(self) -> None:
         try:
@@ -327,7 +336,8 @@ class CrashFile:
         except OSError:
             self._contents.is_lost = True
             raise
-        self._change(self._contents.sync)
+        with self._files._mutex:
+            self._contents.sync()
 
     def start_writeback(self, position: int, size: int) -> None:
         self._files.called("start_writeback", self.path)
@@ -340,10 +350,6 @@ class CrashFile:
 
     def close(self) -> None:
         """Nothing is held."""
-
-    def _change(self, change: Callable[[], None]) -> None:
-        with self._files._mutex:
-            change()
 
 
 class CrashLock:
@@ -359,8 +365,9 @@ class CrashLock:
         self._locks.discard(self._path)
 
 
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part not in ("", os.curdir)]
+@lru_cache(maxsize=4096)
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(part for part in path.split("/") if part not in ("", os.curdir))
 
 
 def _no_such_file(path: str) -> FileNotFoundError:

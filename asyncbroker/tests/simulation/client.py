@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
@@ -42,9 +43,14 @@ class Shared:
     # Topics by name, with how many partitions they have.
     topics: dict[str, int] = field(default_factory=dict)
     topic_ids: dict[str, bytes] = field(default_factory=dict)
-    operation_count: int = 0
+    # How many requests of each kind were sent.
+    sent: Counter[str] = field(default_factory=Counter)
     # No new work: what is begun is brought to its end.
     is_finishing: bool = False
+
+    @property
+    def operation_count(self) -> int:
+        return sum(self.sent.values())
 
     def complain(self, who: str, text: str) -> None:
         self.world.note(who, "complains:", text)
@@ -80,7 +86,8 @@ class Client:
     async def connected(self) -> Link:
         """The connection, made anew as often as it takes."""
         while self.link is None or self.link.is_lost:
-            link = Link(self.shared.network, self.loop, self.name, self.shared.complaints)
+            shared = self.shared
+            link = Link(shared.network, self.loop, self.name, shared.sent, shared.complaints)
             try:
                 await link.open()
             except Lost:
@@ -98,7 +105,6 @@ class Client:
     async def ask(self, name: str, request: Any) -> Any:
         """Asks and waits for the answer. Raises Lost."""
         link = await self.connected()
-        self.shared.operation_count += 1
         return await link.ask(name, self.shared.versions[name], request)
 
     async def insist(self, name: str, request: Any) -> Any:
@@ -152,7 +158,6 @@ async def fetch(
     )
     link = await client.connected()
     started = client.now
-    shared.operation_count += 1
     response = await link.ask("Fetch", version, request)
     names = {id_: name for name, id_ in shared.topic_ids.items()}
     fetched: dict[tuple[str, int], Fetched] = {}

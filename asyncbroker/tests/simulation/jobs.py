@@ -121,6 +121,9 @@ class SimulatedWorkers:
         """Called in the job: others run meanwhile."""
         if job.is_hurried:
             return
+        when = self._world.now + seconds
+        if when >= self._loop.paused_until and self._world.skip_to(when):
+            return
         self._resume_after(job, seconds)
         job.greenlet.parent.switch()
         if self.is_dead:
@@ -144,7 +147,7 @@ class SimulatedWorkers:
         if self._queue:
             self._start(self._queue.popleft())
         delay = START_SECONDS_MAX * self._world.random.random()
-        self._loop.call_later(delay, self._finish, job, result, error)
+        self._world.after(delay, self._loop.call_soon, self._finish, job, result, error)
 
     def _finish(self, job: Job, result: Any, error: Exception | None) -> None:
         if not job.future.done():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from struct import Struct
 from typing import Any, Final
 
@@ -42,14 +42,21 @@ class _Asked:
 
 
 class Link:
-    """One connection of one client. `complaints` is told when the broker breaks the protocol."""
+    """One connection of one client. `sent` counts requests by their names; `complaints` is told
+    when the broker breaks the protocol."""
 
     def __init__(
-        self, network: Network, loop: VirtualLoop, client_id: str, complaints: list[str]
+        self,
+        network: Network,
+        loop: VirtualLoop,
+        client_id: str,
+        sent: Counter[str],
+        complaints: list[str],
     ) -> None:
         self._network = network
         self._loop = loop
         self._client_id = client_id
+        self._sent = sent
         self._complaints = complaints
         self._opening: asyncio.Future[None] | None = None
         self._asked: deque[_Asked] = deque()
@@ -103,6 +110,7 @@ class Link:
         header = RequestHeader(api.key, version, self._correlation_id, self._client_id)
         body = encode_request_header(header) + api.request_codec(version).encode(request)
         self.wire.send(_SIZE.pack(len(body)) + body)
+        self._sent[api.name] += 1
 
     def _watch(self) -> None:
         """Gives up the connection when the oldest request takes too long."""

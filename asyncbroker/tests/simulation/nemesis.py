@@ -78,7 +78,7 @@ class Nemesis:
 
     def begin(self) -> None:
         """Lets it go wrong from now on."""
-        self._world.after(self._world.between(0.3, PAUSE_SECONDS_MAX), self._strike)
+        self._world.after(self._world.between(0.1, PAUSE_SECONDS_MAX), self._strike)
 
     def end(self) -> None:
         """Mends everything. The broker is started once more: what had failed it needs that."""

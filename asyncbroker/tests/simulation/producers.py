@@ -100,7 +100,6 @@ class Producer(Client):
             try:
                 if self._acks == 0:
                     link.tell("Produce", self.shared.versions["Produce"], self._request(batch))
-                    self.shared.operation_count += 1
                     self.note("send", batch.sends[0].value, "acks=0")
                     continue
                 task = self.loop.create_task(self._send_once(link, batch))
@@ -186,30 +185,29 @@ class Producer(Client):
     async def _send_idempotent(self, link: Link, index: int, batch: Batch) -> None:
         for send in batch.sends:
             send.attempts += 1
+        pending = self._pending[index]
         try:
             outcome = await self._ask(link, batch)
         except Lost:
             code = None
         else:
             code = ErrorCode(outcome.error_code)
-        batch.is_on_its_way = False
-        pending = self._pending[index]
-        is_first = bool(pending) and pending[0] is batch
         if code is ErrorCode.NONE:
             self._known.add(index)
             self._acknowledge(batch, outcome.base_offset)
             pending.remove(batch)
-        elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not is_first:
-            pass
-        elif code is not None and code not in PASSING:
-            self.shared.complain(
-                self.name,
-                f"{batch.sends[0].value!r} sequence {batch.base_sequence} to "
-                f"{place_of(self._topic, index)}: {code.name}",
-            )
-        if code is not ErrorCode.NONE and code is not None:
+        elif code is not None:
+            is_late = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and pending[0] is not batch
+            if not is_late and code not in PASSING:
+                self.shared.complain(
+                    self.name,
+                    f"{batch.sends[0].value!r} sequence {batch.base_sequence} to "
+                    f"{place_of(self._topic, index)}: {code.name}",
+                )
             self.note("send", batch.sends[0].value, code.name)
+            # Until then nothing of the partition is sent again.
             await self.pause(0.1)
+        batch.is_on_its_way = False
         if self._changed is not None and not self._changed.done():
             self._changed.set_result(None)
 
@@ -267,7 +265,6 @@ class Producer(Client):
         )
 
     async def _ask(self, link: Link, batch: Batch) -> PartitionProduceResponse:
-        self.shared.operation_count += 1
         response = await link.ask("Produce", self.shared.versions["Produce"], self._request(batch))
         outcome: PartitionProduceResponse = response.responses[0].partition_responses[0]
         return outcome

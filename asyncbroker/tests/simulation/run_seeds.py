@@ -2,7 +2,9 @@
 
     python -m asyncbroker.tests.simulation.run_seeds --seeds 1000 --jobs 2
 
-The status is 1 if any has failed.
+While it runs it says now and then up to which seed all have been run, which is where `--first` of
+the next run can begin; SIGINT ends it with what it has. In the end there is a table of what has
+been exercised. The status is 1 if any seed has failed.
 """
 
 from __future__ import annotations
@@ -28,34 +30,60 @@ TAIL_LINES: Final = 60
 
 REPORT_SECONDS: Final = 30.0
 
+CRASHES: Final = ("kill", "power loss", "kill in a call", "power loss in a call")
+
 
 @dataclass(slots=True)
 class Total:
     """What all runs came to."""
 
+    first: int = 0
     seeds: int = 0
-    operations: int = 0
     events: int = 0
+    starts: int = 0
+    operations_min: int = sys.maxsize
+    faults_min: int = sys.maxsize
     world_seconds: float = 0.0
+    operations: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
+    checked: Counter[str] = field(default_factory=Counter)
     failed: list[int] = field(default_factory=list)
 
     def add(self, result: Result) -> None:
         """One more run."""
         self.seeds += 1
-        self.operations += result.operations
         self.events += result.events
+        self.starts += result.starts
         self.world_seconds += result.seconds
+        self.operations.update(result.operations)
         self.faults.update(result.faults)
+        self.checked.update(result.checked)
         if result.problems:
             self.failed.append(result.seed)
+        else:
+            self.operations_min = min(self.operations_min, sum(result.operations.values()))
+            self.faults_min = min(self.faults_min, sum(result.faults.values()))
 
     def __str__(self) -> str:
         return (
-            f"{self.seeds} seeds, {self.operations} operations, {sum(self.faults.values())} "
-            f"crashes and faults, {self.world_seconds / 3600:.1f} simulated hours, "
-            f"{len(self.failed)} failed"
+            f"{self.seeds} seeds (up to {self.first + self.seeds - 1}), "
+            f"{sum(self.operations.values())} operations, {sum(self.faults.values())} crashes and "
+            f"faults, {self.world_seconds / 3600:.1f} simulated hours, {len(self.failed)} failed"
         )
+
+    def table(self) -> Iterator[str]:
+        """What has been exercised, in lines."""
+        crashes = sum(self.faults[name] for name in CRASHES)
+        yield f"a seed has at least {self.operations_min} operations, {self.faults_min} faults"
+        yield f"{self.starts} starts of a broker, {crashes} crashes, {self.events} events"
+        for title, counts in (
+            ("operations", self.operations),
+            ("crashes and faults", self.faults),
+            ("checked", self.checked),
+        ):
+            yield f"{title}:"
+            for name, count in counts.most_common():
+                yield f"  {count:12,d}  {name}"
 
 
 def run_seeds(seeds: Iterable[int], operations: int, *, keeps_lines: bool = False) -> list[Result]:
@@ -71,7 +99,7 @@ def _run_chunk(chunk: tuple[int, int, int]) -> list[Result]:
 
 
 def _results(first: int, count: int, jobs: int, operations: int) -> Iterator[Result]:
-    """The results of all seeds, as they come."""
+    """The results of all seeds, in their order."""
     chunks = [
         (start, min(SEEDS_AT_A_TIME, first + count - start), operations)
         for start in range(first, first + count, SEEDS_AT_A_TIME)
@@ -86,13 +114,13 @@ def _results(first: int, count: int, jobs: int, operations: int) -> Iterator[Res
             yield from _run_chunk(chunk)
         return
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        for results in pool.imap_unordered(_run_chunk, chunks):
+        for results in pool.imap(_run_chunk, chunks):
             yield from results
 
 
 def _tell(result: Result, operations: int, *, is_verbose: bool) -> None:
     """What went wrong in a run, and how to see it again."""
-    print(f"\nseed {result.seed} failed, with {result.faults}:")
+    print(f"\nseed {result.seed} failed, with {dict(result.faults)}:")
     for problem in result.problems[:10]:
         print(f"  {problem}")
     again = simulate(result.seed, operations=operations, keeps_lines=True)
@@ -113,19 +141,22 @@ def main() -> int:
     parser.add_argument("--operations", type=int, default=OPERATIONS, help="a seed, at least")
     parser.add_argument("--verbose", action="store_true", help="show all of a failure's history")
     options = parser.parse_args()
-    total = Total()
+    total = Total(options.first)
     begun = reported = time.monotonic()
-    for result in _results(options.first, options.seeds, options.jobs, options.operations):
-        total.add(result)
-        if result.problems:
-            _tell(result, options.operations, is_verbose=options.verbose)
-        now = time.monotonic()
-        if now - reported > REPORT_SECONDS:
-            reported = now
-            print(f"{now - begun:6.0f} s: {total}", flush=True)
+    try:
+        for result in _results(options.first, options.seeds, options.jobs, options.operations):
+            total.add(result)
+            if result.problems:
+                _tell(result, options.operations, is_verbose=options.verbose)
+            now = time.monotonic()
+            if now - reported > REPORT_SECONDS:
+                reported = now
+                print(f"{now - begun:6.0f} s: {total}", flush=True)
+    except KeyboardInterrupt:
+        print(f"ended; the rest begins with --first {options.first + total.seeds}")
     seconds = time.monotonic() - begun
     print(f"{total}, in {seconds:.0f} s ({total.seeds / seconds:.1f} seeds/s)")
-    print(", ".join(f"{name} {count}" for name, count in total.faults.most_common()))
+    print("\n".join(total.table()))
     if total.failed:
         print("failed:", *total.failed)
     return 1 if total.failed else 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from asyncbroker.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from asyncbroker.tests.history.checker import check
-from asyncbroker.tests.history.history import FinalRead, History, Seen
+from asyncbroker.tests.history.history import FinalRead, History, Outcome, Seen
 from asyncbroker.tests.simulation.admins import ANY_TIME, Admin, Churn, TopicSpec
 from asyncbroker.tests.simulation.client import Client, Shared, fetch, place_of
 from asyncbroker.tests.simulation.consumers import Member, Reader, committed
@@ -35,8 +35,10 @@ from asyncbroker.tests.simulation.network import Network
 from asyncbroker.tests.simulation.producers import Producer
 from asyncbroker.tests.simulation.world import VirtualLoop, World
 
+# What a run has at least. The end of it comes with so many operations itself, mostly.
 OPERATIONS: Final = 300
 FAULTS_MIN: Final = 3
+LAST_OPERATIONS: Final = 25
 
 # How long a run may take in its own time, and how long its clients may take to come to an end.
 RUN_SECONDS_MAX: Final = 600.0
@@ -80,8 +82,11 @@ class Result:
 
     seed: int
     problems: list[str]
-    operations: int
-    faults: dict[str, int]
+    # Requests that were sent, faults, and what the checker had to look at, by kinds.
+    operations: Counter[str]
+    faults: Counter[str]
+    checked: Counter[str]
+    starts: int
     seconds: float
     events: int
     digest: int
@@ -176,7 +181,7 @@ class Run:
             "log.cleaner.backoff.ms": choose(["50", "1000"]),
             "log.retention.check.interval.ms": choose(["200", "2000"]),
             # The smallest is full soon; some go without one.
-            "log.journal.bytes": choose(["65536", "65536", "1048576", "0"]),
+            "log.journal.bytes": choose(["65536", "65536", "262144", "0"]),
             "log.journal.stretch.max.bytes": choose(["1000", "131072"]),
             "log.index.interval.bytes": "1",
             "log.index.size.max.bytes": choose(["80", "400", "10485760"]),
@@ -255,6 +260,7 @@ class Run:
             self._problems.append(f"stuck: {self.shared.operation_count} operations in all")
         elif self._finish():
             self._problems += map(str, check(self.history))
+            self._look_for_too_little()
         self.machine.look_for_bugs()
         self._problems += self.shared.complaints + self.machine.complaints
         self._problems += self.loop.failures
@@ -265,8 +271,10 @@ class Run:
         return Result(
             self.world.seed,
             self._problems,
-            self.shared.operation_count,
-            dict(self.nemesis.counts),
+            self.shared.sent,
+            self.nemesis.counts,
+            _checked(self.history),
+            self.machine.start_count,
             self.world.now,
             self.world.event_count,
             self.world.digest,
@@ -278,7 +286,17 @@ class Run:
         self.loop.call_soon(lambda: self.loop.create_task(run(), name=client.name))
 
     def _is_enough(self) -> bool:
-        return self.shared.operation_count >= self._operations and self.nemesis.count >= FAULTS_MIN
+        return (
+            self.nemesis.count >= FAULTS_MIN
+            and self.shared.operation_count >= self._operations - LAST_OPERATIONS
+        )
+
+    def _look_for_too_little(self) -> None:
+        """A run that nothing much happened in shows nothing, and must not be counted."""
+        if self.shared.operation_count < self._operations or self.nemesis.count < FAULTS_MIN:
+            self._problems.append(
+                f"too little: {self.shared.operation_count} operations, {self.nemesis.count} faults"
+            )
 
     def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
         """Lets the world go on until something is the case, or somebody complains."""
@@ -300,7 +318,7 @@ class Run:
         self.shared.is_finishing = True
         if not self._until(self._all_done, FINISH_SECONDS_MAX):
             self.history.stuck += [each.name for each in self.clients if not each.is_done]
-        auditor = Auditor(self.shared, "auditor")
+        auditor = Auditor(self.shared, "auditor", self._operations)
         self._begin(auditor)
         if not self._until(lambda: auditor.is_done, FINISH_SECONDS_MAX):
             self.history.stuck.append("auditor")
@@ -311,10 +329,32 @@ class Run:
         return all(client.is_done for client in self.clients)
 
 
+def _checked(history: History) -> Counter[str]:
+    """How much there is to be checked."""
+    counts = Counter(type(each).__name__ for each in history.operations)
+    counts["records sent"] = counts.pop("Send", 0)
+    counts["records acknowledged"] = sum(send.outcome is Outcome.OK for send in history.sends())
+    counts["records read"] = sum(len(poll.records) for poll in history.polls())
+    counts["logs read to the end"] = len(history.final)
+    return counts
+
+
 class Auditor(Client):
-    """Reads everything in the end."""
+    """Reads everything in the end; again, if the run has not had its operations yet."""
+
+    def __init__(self, shared: Shared, name: str, operations: int) -> None:
+        super().__init__(shared, name)
+        self._operations = operations
 
     async def run(self) -> None:
+        """Reads until there is nothing more to do."""
+        await self._read_all()
+        while self.shared.operation_count < self._operations and not self.shared.complaints:
+            await self._read_all()
+        self.disconnect()
+        self.is_done = True
+
+    async def _read_all(self) -> None:
         """Reads all offsets of the group, and all places from beginning to end."""
         indexes = {name: list(range(count)) for name, count in self.shared.topics.items()}
         while True:
@@ -327,8 +367,6 @@ class Auditor(Client):
         for name, numbers in indexes.items():
             for index in numbers:
                 await self._read(name, index)
-        self.disconnect()
-        self.is_done = True
 
     async def _read(self, name: str, index: int) -> None:
         start = await self._offset_at(name, index, -2)
