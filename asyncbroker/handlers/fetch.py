@@ -349,7 +349,7 @@ class _Fetch:
             try:
                 checked = await partition.read(checking.checked, partition.log, located)
                 if checked is not None and self._has_aborted(partition):
-                    await self._tell_aborted(look, partition, checked)
+                    checked = await self._tell_aborted(look, partition, checked)
                 if checked is None:
                     self._take(look, b"")
                 elif not is_large:
@@ -366,16 +366,20 @@ class _Fetch:
         """Whether the reader must be told which transactions were aborted."""
         return self._is_committed and partition.log.has_transactions
 
-    async def _tell_aborted(self, look: _Look, partition: Partition, located: FileRange) -> None:
+    async def _tell_aborted(
+        self, look: _Look, partition: Partition, located: FileRange
+    ) -> FileRange:
+        """Tells which transactions were aborted in a range; what the reader gets of it."""
         assert look.answer is not None
-        from asyncbroker.log.checking import aborted_in
+        from asyncbroker.log.checking import committed_in
 
         log = partition.log
-        aborted = await partition.read(aborted_in, log, located, look.fetch_offset)
+        located, aborted = await partition.read(committed_in, log, located, look.fetch_offset)
         look.answer.aborted_transactions = [
             AbortedTransaction(each.producer_id, each.first_offset)
             for each in sorted(aborted, key=lambda each: each.first_offset)
         ]
+        return located
 
     def _take(self, look: _Look, records: bytes | bytearray) -> None:
         """Puts what was read into an answer, if the client can read it."""

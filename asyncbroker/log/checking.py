@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from asyncbroker.log.cleaner_transactions import Aborted, find_aborted
+from asyncbroker.log.cleaner_transactions import Aborted, Decided, find_aborted
 from asyncbroker.log.damage_search import find_damage
+from asyncbroker.log.errors import CorruptLog
 from asyncbroker.log.file_range import FileRange, segment_at
 from asyncbroker.log.system_calls import drop_cached
 from asyncbroker.protocol.batches import TRANSACTIONAL_BIT, BatchHeader
@@ -21,9 +22,16 @@ from asyncbroker.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from asyncbroker.log.damage import DamagedRange
-    from asyncbroker.log.errors import CorruptLog
     from asyncbroker.log.partition_log import PartitionLog
     from asyncbroker.log.segment import Segment
+
+
+class Committed(NamedTuple):
+    """What a reader of committed records gets, and which aborted transactions it must know of to
+    make sense of it."""
+
+    located: FileRange
+    aborted: list[Aborted]
 
 
 class Scrubbed(NamedTuple):
@@ -84,24 +92,43 @@ def find_what_was_seen(log: PartitionLog, seen: CorruptLog) -> bool:
     return bool(_check(log, segment, seen.position, seen.position + 1))
 
 
-def aborted_in(log: PartitionLog, located: FileRange, offset: int) -> list[Aborted]:
-    """The aborted transactions that a reader of committed records must know of to make sense of a
-    range, from `offset` on. Only if the log `has_transactions`. The first time all headers of the
-    log are read, since an index of it that lies would make aborted records committed."""
-    known = log.aborted
-    if known is None:
-        segments, end_offset = log.segments, log.end_offset
-        known = log.aborted = find_aborted(segments, log.log_start_offset, end_offset)
+def committed_in(log: PartitionLog, located: FileRange, offset: int) -> Committed:
+    """What of a range, from `offset` on, a reader of committed records may have. Only if the log
+    `has_transactions`. Where damage may have been the end of a transaction the range ends before
+    that transaction; KafkaError(CORRUPT_MESSAGE) if nothing is left."""
+    decided = log.decided
+    if decided is None:
+        decided = log.decided = _find_decided(log)
     segment = _segment_of(log, located.file.path)
-    end = located.position + located.size
     end_offset = log.end_offset
+    end = located.position + located.size
     if segment is not None and end < segment.size:
         end_offset = segment.header_at(end).base_offset
-    return [
+    for doubt in decided.in_doubt:
+        if doubt.first_offset < end_offset and offset <= doubt.last_offset:
+            if doubt.first_offset <= offset or segment is None:
+                raise KafkaError(
+                    ErrorCode.CORRUPT_MESSAGE, f"nobody knows how a transaction ended: {doubt}"
+                )
+            end = segment.position_of(doubt.first_offset, end) or end
+            end_offset = doubt.first_offset
+    aborted = [
         aborted
-        for aborted in known
+        for aborted in decided.aborted
         if aborted.last_offset >= offset and aborted.first_offset < end_offset
     ]
+    return Committed(FileRange(located.file, located.position, end - located.position), aborted)
+
+
+def _find_decided(log: PartitionLog) -> Decided:
+    """The first time all headers of the log are read, since an index of what was aborted that lies
+    would make aborted records committed."""
+    while True:
+        try:
+            return find_aborted(log.segments, log.log_start_offset, log.end_offset)
+        except CorruptLog as damage:
+            if not find_what_was_seen(log, damage):
+                raise
 
 
 def _segment_of(log: PartitionLog, path: str) -> Segment | None:

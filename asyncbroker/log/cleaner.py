@@ -231,7 +231,12 @@ class Cleaning:
         return Transactions(self._find_aborted)
 
     def _find_aborted(self, start: int) -> list[Aborted]:
-        return find_aborted(self.log.segments, start, self.plan.end_offset)
+        segments = self.log.segments
+        aborted, in_doubt = find_aborted(segments, start, self.plan.end_offset)
+        if in_doubt:
+            path = segments[segment_at(segments, in_doubt[0].last_offset)].log_path
+            raise CorruptLog(path, f"nobody knows how a transaction ended: {in_doubt[0]}")
+        return aborted
 
 
 def _checked(segment: Segment, position: int) -> Iterator[tuple[BatchHeader, int, memoryview]]:

@@ -8,6 +8,9 @@ A batch does not say how its transaction ends: the marker comes later. `find_abo
 headers only. It is asked when the first transactional batch is met, so that the logs of everybody
 else are not read twice. Kafka looks this up in its `.txnindex`; an index of what is aborted is not
 needed below where a log has been compacted, since no such record is left there.
+
+Damage may have been a marker. A transaction that was open where a hole begins may have ended in it,
+either way: what it had written before is in doubt, and nobody may take it for committed.
 """
 
 from __future__ import annotations
@@ -15,13 +18,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from asyncbroker.log.errors import CorruptLog
 from asyncbroker.log.file_range import segment_at
 from asyncbroker.log.segment import Segment
-from asyncbroker.protocol.batches import BatchHeader
+from asyncbroker.protocol.batches import NO_PRODUCER_ID, BatchHeader, verify_crc
 from asyncbroker.protocol.records import Record, records_of
 
 ABORT: Final = 0
 COMMIT: Final = 1
+# Markers are smaller. What is as small is read as a whole, so that none looks like something else.
+_MARKER_BYTES_MAX: Final = 256
 
 
 class Aborted(NamedTuple):
@@ -32,6 +38,14 @@ class Aborted(NamedTuple):
     last_offset: int
 
 
+class Decided(NamedTuple):
+    """What is known of the transactions in a part of a log: which were aborted, and of which a part
+    is in doubt, from their first batch to the last offset of the hole in which they may end."""
+
+    aborted: list[Aborted]
+    in_doubt: list[Aborted]
+
+
 def marker_type(batch: memoryview | bytes, header: BatchHeader) -> int | None:
     """What a control batch says: ABORT, COMMIT, something else, or None if it is empty."""
     record: Record | None = next(records_of(batch, header), None)
@@ -40,30 +54,56 @@ def marker_type(batch: memoryview | bytes, header: BatchHeader) -> int | None:
     return int.from_bytes(record.key[2:4], "big")
 
 
-def find_aborted(segments: Sequence[Segment], start: int, end_offset: int) -> list[Aborted]:
-    """The aborted transactions with a batch in [start, end_offset). Reads on beyond the end for as
-    long as one of them is open; the log has been decided that far."""
-    first_offsets: dict[int, int] = {}
-    aborted: list[Aborted] = []
+def find_aborted(segments: Sequence[Segment], start: int, end_offset: int) -> Decided:
+    """The transactions with a batch in [start, end_offset) that were aborted, or may have been.
+    Reads on beyond the end for as long as one of them is open; the log has been decided that far.
+    Raises CorruptLog for damage that was not known."""
+    open_from: dict[int, int] = {}  # by producer
+    found = Decided([], [])
     for segment in segments[segment_at(segments, start) :]:
-        if segment.base_offset >= end_offset and not first_offsets:
+        if segment.base_offset >= end_offset and not open_from:
             break
+        holes = sorted(segment.holes.items(), reverse=True)
         for header, position, _ in segment.walk(0, segment.size):
-            if header.base_offset >= end_offset and not first_offsets:
+            while holes and holes[-1][0] < position:
+                _doubt(found, open_from, holes.pop()[1].next_offset)
+            if header.base_offset >= end_offset and not open_from:
                 break
+            if header.size <= _MARKER_BYTES_MAX:
+                _check(segment, header, position)
+            if _is_a_repair(header):
+                _doubt(found, open_from, header.next_offset)
             if not header.is_transactional or header.last_offset < start:
                 continue
             producer_id = header.producer_id
             if not header.is_control:
                 if header.base_offset < end_offset:
-                    first_offsets.setdefault(producer_id, header.base_offset)
-                continue
-            first_offset = first_offsets.pop(producer_id, None)
-            if first_offset is not None:
+                    open_from.setdefault(producer_id, header.base_offset)
+            elif (first_offset := open_from.pop(producer_id, None)) is not None:
+                _check(segment, header, position)
                 kind = marker_type(segment.read_batch(header, position), header)
                 if kind == ABORT:
-                    aborted.append(Aborted(producer_id, first_offset, header.last_offset))
-    return aborted
+                    found.aborted.append(Aborted(producer_id, first_offset, header.last_offset))
+        for _, hole in reversed(holes):
+            _doubt(found, open_from, hole.next_offset)
+    return found
+
+
+def _check(segment: Segment, header: BatchHeader, position: int) -> None:
+    if not verify_crc(segment.read_batch(header, position), header):
+        raise CorruptLog(segment.log_path, "the CRC does not match", position)
+
+
+def _doubt(found: Decided, open_from: dict[int, int], next_offset: int) -> None:
+    """Any of the open transactions may have ended where the log has a hole up to `next_offset`."""
+    for producer_id, first_offset in open_from.items():
+        found.in_doubt.append(Aborted(producer_id, first_offset, next_offset - 1))
+    open_from.clear()
+
+
+def _is_a_repair(header: BatchHeader) -> bool:
+    """Whether this stands for batches that a repair has taken out: see `repair.empty_batch`."""
+    return header.is_control and header.producer_id == NO_PRODUCER_ID and not header.record_count
 
 
 class Transactions:

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from asyncbroker.log.append_checks import check_size, check_timestamps, is_roll_due, roll_limits
 from asyncbroker.log.batch_place import RELATIVE_OFFSET_MAX
-from asyncbroker.log.cleaner_transactions import Aborted
+from asyncbroker.log.cleaner_transactions import Decided
 from asyncbroker.log.config import INT64_MAX, LogConfig
 from asyncbroker.log.durability import Durability
 from asyncbroker.log.file_range import FileRange, LogEnd
@@ -71,9 +71,9 @@ class PartitionLog:
         "_durability",
         "_persistence",
         "_segments",
-        "aborted",
         "config",
         "damaged",
+        "decided",
         "directory",
         "end_offset",
         "epochs",
@@ -157,9 +157,9 @@ class PartitionLog:
         self.damaged = found.damaged
         self.half_deleted = found.half_deleted
         # What `checking.py` has found: whether a range has batches of transactions (what this
-        # process appends has none), and which were aborted; None: nobody has looked yet.
+        # process appends has none), and how they ended; None: nobody has looked yet.
         self.has_transactions = False
-        self.aborted: list[Aborted] | None = None
+        self.decided: Decided | None = None
         self._persistence = Persistence(
             self.files,
             self.directory,

@@ -34,7 +34,7 @@ from asyncbroker.log.inspection import (
 from asyncbroker.log.open_segments import OpenSegments
 from asyncbroker.log.segment import LOG_SUFFIX, Segment, segment_name
 from asyncbroker.log.unclean_scan import QUARANTINED_SUFFIX
-from asyncbroker.protocol.batches import HEADER, LENGTH_OVERHEAD, MAGIC, stamp_crc
+from asyncbroker.protocol.batches import CONTROL_BIT, HEADER, LENGTH_OVERHEAD, MAGIC, stamp_crc
 
 _COPY_BYTES: Final = 1 << 20
 
@@ -189,7 +189,8 @@ def _copy(source: File, begin: int, end: int, target: File, position: int) -> in
 
 
 def empty_batch(first_offset: int, next_offset: int) -> bytearray:
-    """A batch without records that has these offsets, as compaction leaves them."""
+    """A batch without records that has these offsets, as compaction leaves them; but a control
+    batch of nobody, which tells that a marker may have been here."""
     batch = bytearray(
         HEADER.pack(
             first_offset,
@@ -197,7 +198,7 @@ def empty_batch(first_offset: int, next_offset: int) -> bytearray:
             0,
             MAGIC,
             0,
-            0,
+            CONTROL_BIT,
             next_offset - first_offset - 1,
             -1,
             -1,

@@ -6,7 +6,10 @@ from __future__ import annotations
 import pytest
 
 from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.repair import empty_batch
 from asyncbroker.metadata_store import MemoryMetadataStore
+from asyncbroker.protocol.batches import batches
+from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -109,3 +112,77 @@ async def test_other_logs_are_not_read_for_it() -> None:
         topic = test.broker.topics.get("flights")
         assert topic is not None
         assert not topic.partitions[0].log.has_transactions
+
+
+def log_path() -> str:
+    return f"memory/flights-0/{0:020d}.log"
+
+
+def flip(files: MemoryFiles, position: int, bit: int = 1) -> None:
+    file = files.open(log_path())
+    file.pwrite(bytes([file.pread(1, position)[0] ^ bit]), position)
+
+
+def position_of(files: MemoryFiles, offset: int) -> int:
+    """Where the batch with an offset begins."""
+    position = 0
+    for header, _ in batches(files.read_whole(log_path())):
+        if header.base_offset == offset:
+            return position
+        position += header.size
+    raise AssertionError(offset)
+
+
+# In the marker's batch, behind its beginning: its CRC, its attributes (transactional, control), its
+# producer id, its count of records, its kind (COMMIT for ABORT).
+@pytest.mark.parametrize(
+    ("at", "bit"), [(17, 1), (22, 0x10), (22, 0x20), (50, 3), (60, 1), (69, 1)]
+)
+@pytest.mark.parametrize("is_seen", [True, False])
+async def test_a_damaged_abort_marker_makes_nothing_committed(
+    at: int, bit: int, is_seen: bool
+) -> None:
+    files, metadata = MemoryFiles(), MemoryMetadataStore()
+    await moved_in(files, metadata, 10)
+    flip(files, position_of(files, 2) + at, bit)
+    async with under_test(files=files, metadata=metadata) as test:
+        if is_seen:
+            # The hole is known before anybody asks for what is committed.
+            answer = await test.fetch(0, isolation_level=UNCOMMITTED)
+            assert offsets_of(answer) == [0, 1]
+        # Nobody knows how the transactions of 0 and 1 have ended.
+        for offset in (0, 1, 2):
+            answer = await test.fetch(offset, isolation_level=COMMITTED)
+            assert ErrorCode(answer.error_code) is ErrorCode.CORRUPT_MESSAGE
+        answer = await test.fetch(3, isolation_level=COMMITTED)
+        assert offsets_of(answer) == [3, 4, 5, 6]
+        aborted = answer.aborted_transactions or []
+        assert [(each.producer_id, each.first_offset) for each in aborted] == [(2, 5)]
+
+
+async def test_what_was_decided_before_a_damaged_marker_is_served() -> None:
+    files, metadata = MemoryFiles(), MemoryMetadataStore()
+    await moved_in(files, metadata, 10)
+    flip(files, position_of(files, 6) + 69)
+    async with under_test(files=files, metadata=metadata) as test:
+        answer = await test.fetch(0, isolation_level=COMMITTED)
+        assert offsets_of(answer) == [0, 1, 2, 3, 4]
+        aborted = answer.aborted_transactions or []
+        assert [(each.producer_id, each.first_offset) for each in aborted] == [(1, 0)]
+        answer = await test.fetch(5, isolation_level=COMMITTED)
+        assert ErrorCode(answer.error_code) is ErrorCode.CORRUPT_MESSAGE
+
+
+async def test_a_repair_of_a_marker_makes_nothing_committed() -> None:
+    files, metadata = MemoryFiles(), MemoryMetadataStore()
+    await moved_in(files, metadata, 10)
+    data_before = files.read_whole(log_path())
+    begin, end = position_of(files, 2), position_of(files, 3)
+    files.write_whole(log_path(), data_before[:begin] + empty_batch(2, 3) + data_before[end:])
+    for name in (f"{0:020d}.index", f"{0:020d}.timeindex"):
+        files.remove(f"memory/flights-0/{name}")
+    async with under_test(files=files, metadata=metadata) as test:
+        answer = await test.fetch(0, isolation_level=COMMITTED)
+        assert ErrorCode(answer.error_code) is ErrorCode.CORRUPT_MESSAGE
+        answer = await test.fetch(3, isolation_level=COMMITTED)
+        assert offsets_of(answer) == [3, 4, 5, 6]
