@@ -13,6 +13,7 @@ Both are called from one thread at a time (`metadata_writer.py` sees to it).
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from asyncbroker.log.errors import DirectoryRefused
+from asyncbroker.log.reserve import FULL_ERRORS
 from asyncbroker.protocol.scram_credential import ScramCredential
 
 if TYPE_CHECKING:
@@ -29,6 +31,10 @@ FILE_NAME: Final = "asyncbroker.sqlite3"
 
 # What SQLite says of a full disk. (Only Python 3.11 has its code as well.)
 SQLITE_FULL: Final = "database or disk is full"
+# And of every other error of the disk, an exceeded quota among them, without saying which.
+SQLITE_IO_ERROR: Final = "disk I/O error"
+# More than a transaction writes at once.
+_PROBE_BYTES: Final = 64 << 10
 
 # A file of a later version is refused, an earlier one brought up to this one.
 SCHEMA_VERSION: Final = 2
@@ -294,6 +300,8 @@ class SqliteMetadataStore:
             message = f"{self._path}: {error}"
             if str(error) == SQLITE_FULL:
                 raise OSError(errno.ENOSPC, message) from error
+            if str(error) == SQLITE_IO_ERROR and (reason := refusal_of_room(self._path)):
+                raise OSError(reason, message) from error
             raise OSError(message) from error
 
     def close(self) -> None:
@@ -301,6 +309,20 @@ class SqliteMetadataStore:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def refusal_of_room(path: str) -> int | None:
+    """ENOSPC or EDQUOT if a file beside `path` may not grow by what a transaction takes."""
+    probe = f"{path}-probe"
+    try:
+        with open(probe, "wb") as file:
+            file.write(os.urandom(_PROBE_BYTES))
+    except OSError as error:
+        return error.errno if error.errno in FULL_ERRORS else None
+    finally:
+        with contextlib.suppress(OSError):
+            os.remove(probe)
+    return None
 
 
 # SQL with the rows to run it for.

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from asyncbroker import metadata_store
 from asyncbroker.log.errors import DirectoryRefused
 from asyncbroker.metadata_store import (
     FILE_NAME,
@@ -27,6 +30,7 @@ from asyncbroker.metadata_store import (
     SetValue,
     SqliteMetadataStore,
     StoredTopic,
+    refusal_of_room,
 )
 from asyncbroker.protocol.scram_credential import ScramCredential
 
@@ -237,3 +241,41 @@ def test_a_file_in_use_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DirectoryRefused, match="locked"):
         SqliteMetadataStore(tmp_path / FILE_NAME).open()
     store.close()
+
+
+class Refusing:
+    """A connection to a file whose disk refuses everything, as SQLite tells of it."""
+
+    in_transaction = False
+
+    def __enter__(self) -> Refusing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def execute(self, statement: str) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+
+@pytest.mark.parametrize("code", [errno.EDQUOT, errno.ENOSPC, errno.EIO])
+def test_a_quota_that_sqlite_does_not_tell_of_is_told_from_a_broken_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    store = SqliteMetadataStore(tmp_path / FILE_NAME)
+    store._connection = cast(sqlite3.Connection, Refusing())
+
+    def refused(*_: object) -> None:
+        raise OSError(code, "refused")
+
+    # What the probe meets: a quota of this user, which a test cannot set up.
+    monkeypatch.setattr(metadata_store, "open", refused, raising=False)
+    with pytest.raises(OSError, match="disk I/O error") as caught:
+        store.apply([SetValue("a", "1")])
+    assert caught.value.errno == (None if code == errno.EIO else code)
+
+
+def test_an_error_of_the_disk_while_there_is_room_is_no_lack_of_room(tmp_path: Path) -> None:
+    path = tmp_path / FILE_NAME
+    assert refusal_of_room(str(path)) is None
+    assert list(tmp_path.iterdir()) == []
