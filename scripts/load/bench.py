@@ -2,7 +2,8 @@
 
 Run it through scripts/bench, which builds the load generator (load.c) and finds Apache Kafka. Each
 round runs every load on every broker in turn, so that a slow minute of the machine meets all of
-them. Each load has a topic of its own, deleted after it, so that the disk does not fill.
+them. Each load has a topic of its own, deleted after it, so that the disk does not fill. Before
+each round the disk itself is measured (disk.py): what waits for it is held against that too.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from pathlib import Path
 
 import brokers
 import click
+import disk
 from brokers import Target
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 from rich.table import Table
@@ -31,9 +34,13 @@ FREE_DISK_GB_MIN = 15.0
 FILL_SECONDS = 2.0
 # Apache Kafka answers NOT_LEADER_OR_FOLLOWER for a moment after it has made a topic.
 LEADER_SECONDS = 1.0
+# The first commit of all has the offsets topic made, which takes a while.
+COORDINATOR_SECONDS_MAX = 30.0
+DISK_SECONDS = 3.0
 MANY_PARTITIONS = 10_000
 MANY_ROUNDS = 3
 SETTLE_SECONDS = 10.0
+ACKS_ALL = -1
 FIGURES = (
     "requests_per_s",
     "mb_per_s",
@@ -46,7 +53,8 @@ FIGURES = (
 
 @dataclass(frozen=True)
 class Load:
-    """One load. For "produce": acks, records a batch, bytes a record; for "fetch": max bytes."""
+    """One load. For "produce": acks, records a batch, bytes a record; for "fetch": max bytes; for
+    "commit", a group for each connection: nothing."""
 
     name: str
     kind: str
@@ -65,6 +73,7 @@ LOADS = (
     Load("16 KB batches of 100 B, 5 x 5", "produce", 5, 5, 5, (1, 140, 100)),
     Load("1 MB batches of 1 KB, 4 x 3", "produce", 4, 4, 3, (1, 1000, 1000)),
     Load("1 MB batches of 1 KB, acks=all, 4 x 3", "produce", 4, 4, 3, (-1, 1000, 1000)),
+    Load("offset commits of 200 groups", "commit", 10, 200, 1, ()),
     Load("fetch 1 MB, 4 x 1", "fetch", 4, 4, 1, (1 << 20,)),
     Load("fetch 64 KB, 10 x 1", "fetch", 4, 10, 1, (1 << 16,)),
 )
@@ -81,6 +90,7 @@ class Bench:
     def __init__(self, targets: list[Target], seconds: float, directory: Path) -> None:
         self.targets = targets
         self.results: list[dict[str, object]] = []
+        self.disk: list[dict[str, float]] = []
         self._seconds = seconds
         self._directory = directory
         self._admins = {
@@ -128,6 +138,31 @@ class Bench:
                 {"load": load.name, "broker": target.name, "round": round_number, **figures}
             )
 
+    def measure_disk(self) -> None:
+        """The disk without a broker."""
+        self.disk.append(disk.measure(self._directory, DISK_SECONDS))
+
+    def open_coordinator(self, target: Target) -> None:
+        """Has the offsets topic made, and waits until its groups are served."""
+        with self.topic(target, 1) as topic:
+            group = {"bootstrap.servers": target.address, "group.id": "first", "log_level": 2}
+            consumer = Consumer(group)
+            deadline = time.monotonic() + COORDINATOR_SECONDS_MAX
+            try:
+                while True:
+                    try:
+                        offset = TopicPartition(topic, 0, 0)
+                        consumer.commit(offsets=[offset], asynchronous=False)
+                    except KafkaException:
+                        if time.monotonic() > deadline:
+                            raise
+                        time.sleep(LEADER_SECONDS)
+                    else:
+                        break
+            finally:
+                consumer.close()
+        time.sleep(LEADER_SECONDS)
+
     def many_partitions(self, target: Target) -> None:
         """The small-request rate on one topic, before and after many others were made."""
         with self.topic(target, ONE_RECORD.partitions) as topic:
@@ -161,13 +196,30 @@ def medians(results: list[dict[str, object]]) -> dict[tuple[str, str], dict[str,
     }
 
 
-def table_of(results: list[dict[str, object]]) -> Table:
+def medians_of_disk(figures: list[dict[str, float]]) -> dict[str, float]:
+    return {name: statistics.median(each[name] for each in figures) for name in figures[0]}
+
+
+def beside_the_disk(load: Load, figures: dict[str, float], of_disk: dict[str, float]) -> str:
+    """What waits for the disk, in its own measure: large batches in its rate, small ones in times
+    of one fsync."""
+    if load.kind == "fetch" or (load.kind == "produce" and load.arguments[0] != ACKS_ALL):
+        return ""
+    if load.kind == "produce" and load.arguments[1] > 1:
+        return f"{figures['mb_per_s'] / of_disk['mb_per_s']:.2f} of its rate"
+    median, slow = of_disk["fsync_p50_ms"], of_disk["fsync_p99_ms"]
+    return f"p99: {figures['p99_ms'] / median:.1f} fsyncs, {figures['p99_ms'] / slow:.1f} slow ones"
+
+
+def table_of(results: list[dict[str, object]], of_disk: dict[str, float]) -> Table:
     table = Table(title=f"medians, {platform.machine()}, {os.cpu_count()} cores")
     for column in ("load", "broker"):
         table.add_column(column, no_wrap=True)
     for column in ("req/s", "MB/s", "p50 ms", "p99 ms", "CPU s/GB", "CPU us/req"):
         table.add_column(column, justify="right")
     table.add_column("rate, CPU as ratio to Kafka", justify="right")
+    table.add_column("to the disk", justify="right")
+    loads = {load.name: load for load in LOADS}
     rows = medians(results)
     for (load, broker), figures in rows.items():
         peer = rows.get((load, "Apache Kafka"))
@@ -178,8 +230,25 @@ def table_of(results: list[dict[str, object]]) -> Table:
             ratio = f"{rate:.2f}, {cpu:.2f}"
         formats = ("{:.0f}", "{:.1f}", "{:.3f}", "{:.2f}", "{:.2f}", "{:.1f}")
         cells = [form.format(figures[name]) for form, name in zip(formats, FIGURES, strict=True)]
-        table.add_row(load, broker, *cells, ratio)
+        known = loads.get(load)
+        beside = "" if known is None else beside_the_disk(known, figures, of_disk)
+        table.add_row(load, broker, *cells, ratio, beside)
     return table
+
+
+def show(bench: Bench, memory: dict[str, float]) -> Console:
+    """Prints the medians of all, and what they are held against."""
+    of_disk = medians_of_disk(bench.disk)
+    console = Console(width=max(Console().width, 190))
+    console.print(table_of(bench.results, of_disk))
+    console.print(
+        f"the disk itself: {of_disk['mb_per_s']:.0f} MB/s in order with an fdatasync each "
+        f"{disk.CHUNKS_A_SYNC} MB; a small write with its fdatasync "
+        f"{of_disk['fsync_p50_ms']:.2f} ms (p99 {of_disk['fsync_p99_ms']:.2f})"
+    )
+    for name, megabytes in memory.items():
+        console.print(f"memory of {name} after all loads: {megabytes:.0f} MB")
+    return console
 
 
 @click.command()
@@ -231,9 +300,12 @@ def main(
                 topic = stack.enter_context(bench.topic(target, fill.partitions))
                 bench.measure(fill, target, FILL_SECONDS, topic)
                 filled[load.name, target.name] = topic
+            for target in targets if load.kind == "commit" else ():
+                bench.open_coordinator(target)
         for round_number in range(rounds + 1):
             # Who comes second finds the page cache that the first one has left: take turns.
             in_turn = targets if round_number % 2 else targets[::-1]
+            bench.measure_disk()
             for load in loads:
                 for target in in_turn:
                     click.echo(f"round {round_number}: {load.name}: {target.name}", err=True)
@@ -241,10 +313,7 @@ def main(
         memory = {target.name: target.memory_mb() for target in targets}
         if many:
             bench.many_partitions(targets[0])
-    console = Console(width=max(Console().width, 150))
-    console.print(table_of(bench.results))
-    for name, megabytes in memory.items():
-        console.print(f"memory of {name} after all loads: {megabytes:.0f} MB")
+    console = show(bench, memory)
     output.mkdir(parents=True, exist_ok=True)
     report = {
         "machine": {
@@ -255,6 +324,7 @@ def main(
         "python": sys.version.split()[0],
         "busy_disk": busy_disk,
         "memory_mb": memory,
+        "disk": bench.disk,
         "results": bench.results,
     }
     (output / "bench.json").write_text(json.dumps(report, indent=2) + "\n")

@@ -1,12 +1,14 @@
 /* A load generator that costs little itself, so that what is measured is the broker.
  *
  * It opens N connections, keeps D copies of one prebuilt request in flight on each (Produce v7 with one
- * uncompressed batch, or Fetch v11 that walks on through a partition and wraps at its end), and prints
- * one JSON object: requests, bytes, latency percentiles, and the CPU seconds that the named processes
- * spent meanwhile. Connection i talks to partition i mod P.
+ * uncompressed batch, Fetch v11 that walks on through a partition and wraps at its end, or OffsetCommit
+ * v2 with the offset of one partition), and prints one JSON object: requests, bytes, latency percentiles,
+ * and the CPU seconds that the named processes spent meanwhile. Connection i talks to partition i mod P;
+ * it commits for a group of its own, without members.
  *
  *   load produce HOST PORT TOPIC PARTITIONS CONNECTIONS DEPTH SECONDS PIDS ACKS RECORDS RECORD_BYTES
  *   load fetch   HOST PORT TOPIC PARTITIONS CONNECTIONS DEPTH SECONDS PIDS MAX_BYTES
+ *   load commit  HOST PORT TOPIC PARTITIONS CONNECTIONS DEPTH SECONDS PIDS
  *
  * PIDS is a comma-separated list of the broker's processes ("0": none, no CPU figures).
  */
@@ -192,6 +194,28 @@ static Buffer make_fetch(const char *topic, int partition, int max_bytes) {
     return b;
 }
 
+static Buffer make_commit(const char *topic, int partition, int group) {
+    Buffer b = {0};
+    char name[32];
+    snprintf(name, sizeof name, "load-%d", group);
+    put32(&b, 0);
+    put16(&b, 8);
+    put16(&b, 2);
+    put32(&b, 0);
+    put_string(&b, "load");
+    put_string(&b, name);
+    put32(&b, -1);        /* generation */
+    put_string(&b, "");   /* member id */
+    put64(&b, -1);        /* retention time */
+    put32(&b, 1);
+    put_string(&b, topic);
+    put32(&b, 1);
+    put32(&b, partition);
+    put64(&b, 1);
+    put_string(&b, "");   /* metadata */
+    return b;
+}
+
 /* ---- the connections ---- */
 
 typedef struct {
@@ -202,7 +226,7 @@ typedef struct {
     int64_t offset;
 } Connection;
 
-static int is_produce;
+static enum { PRODUCE, FETCH, COMMIT } kind;
 static const char *topic;
 static long requests, errors;
 static double bytes_moved;
@@ -220,7 +244,7 @@ static void dial(Connection *c, const char *host, int port) {
 static void send_request(Connection *c) {
     uint32_t id = htobe32((uint32_t)++correlation);
     memcpy(c->request.bytes + 8, &id, 4);
-    if (!is_produce) {
+    if (kind == FETCH) {
         uint64_t offset = htobe64((uint64_t)c->offset);
         memcpy(c->request.bytes + fetch_offset_at, &offset, 8);
     }
@@ -241,6 +265,11 @@ static void read_produce_response(const uint8_t *p, size_t batch_size) {
     int16_t code = get16(p + 4 + 4 + 2 + strlen(topic) + 4 + 4);
     if (code) note_error("produce", code);
     bytes_moved += (double)batch_size;
+}
+
+static void read_commit_response(const uint8_t *p) {
+    int16_t code = get16(p + 4 + 4 + 2 + strlen(topic) + 4 + 4);
+    if (code) note_error("commit", code);
 }
 
 static void read_fetch_response(Connection *c, const uint8_t *p) {
@@ -274,7 +303,8 @@ static void receive(Connection *c, size_t batch_size, int stopping) {
             latencies[latency_count++] = (float)(now() - c->sent_at[c->answered % DEPTH_MAX]);
         c->answered++;
         requests++;
-        if (is_produce) read_produce_response(c->input.bytes + done + 4, batch_size);
+        if (kind == PRODUCE) read_produce_response(c->input.bytes + done + 4, batch_size);
+        else if (kind == COMMIT) read_commit_response(c->input.bytes + done + 4);
         else read_fetch_response(c, c->input.bytes + done + 4);
         done += 4 + size;
         if (!stopping) send_request(c);
@@ -284,23 +314,24 @@ static void receive(Connection *c, size_t batch_size, int stopping) {
 }
 
 int main(int argc, char **argv) {
-    if (argc < 11) { fprintf(stderr, "usage: see the head of load.c\n"); return 2; }
-    is_produce = !strcmp(argv[1], "produce");
+    kind = argc > 1 && !strcmp(argv[1], "produce") ? PRODUCE : argc > 1 && !strcmp(argv[1], "commit") ? COMMIT : FETCH;
+    if (argc < (kind == PRODUCE ? 13 : kind == FETCH ? 11 : 10)) { fprintf(stderr, "usage: see the head of load.c\n"); return 2; }
     topic = argv[4];
     int port = atoi(argv[3]), partitions = atoi(argv[5]), count = atoi(argv[6]), depth = atoi(argv[7]);
     double seconds = atof(argv[8]);
     const char *pids = argv[9];
     if (depth < 1 || depth > DEPTH_MAX || partitions < 1 || count < 1) { fprintf(stderr, "bad counts\n"); return 2; }
     Buffer batch = {0};
-    if (is_produce) batch = make_batch(atoi(argv[11]), atoi(argv[12]));
+    if (kind == PRODUCE) batch = make_batch(atoi(argv[11]), atoi(argv[12]));
     latencies = malloc(sizeof(float) * (size_t)LATENCIES_MAX);
     Connection *connections = calloc((size_t)count, sizeof *connections);
     int poll_fd = epoll_create1(0);
     for (int i = 0; i < count; i++) {
         Connection *c = connections + i;
         dial(c, argv[2], port);
-        c->request = is_produce ? make_produce(topic, i % partitions, atoi(argv[10]), &batch)
-                                : make_fetch(topic, i % partitions, atoi(argv[10]));
+        c->request = kind == PRODUCE ? make_produce(topic, i % partitions, atoi(argv[10]), &batch)
+                     : kind == FETCH ? make_fetch(topic, i % partitions, atoi(argv[10]))
+                                     : make_commit(topic, i % partitions, i);
         uint32_t size = htobe32((uint32_t)c->request.size - 4);
         memcpy(c->request.bytes, &size, 4);
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
