@@ -103,7 +103,7 @@ class StorageMetrics:
     append_seconds: Histogram | None = None  # None: nobody asks for it
     fsync_seconds: Histogram = field(default_factory=Histogram)
     round_waiters: Histogram = field(default_factory=lambda: Histogram(WAITERS_BOUNDS))
-    corrupt_reads: int = 0
+    corrupt_reads: int = 0  # answered CORRUPT_MESSAGE
     deleted_segments: int = 0
     deleted_bytes: int = 0
     cleanings: int = 0

@@ -92,7 +92,7 @@ def _families() -> tuple[Family, ...]:
         Family("log_bytes", gauge, "Bytes in all segments."),
         Family("log_undurable_partitions", gauge, "Partitions with bytes not fsynced yet."),
         Family("log_damaged_ranges", gauge, "Ranges answered CORRUPT_MESSAGE."),
-        Family("corrupt_reads_total", counter, "Reads that met damage."),
+        Family("corrupt_reads_total", counter, "Fetches of a partition that met damage."),
         Family("log_deleted_segments_total", counter, "Segments that retention or requests ended."),
         Family("log_deleted_bytes_total", counter, "Bytes of those segments."),
         Family("cleaner_runs_total", counter, "Compactions of a log that were finished."),

@@ -457,7 +457,6 @@ class Partition:
         """What a request gets for an error in reading the log. A disk that cannot be read takes the
         partition offline; damaged bytes are a hole, and what lies around it can be read."""
         if isinstance(error, CorruptLog):
-            self._storage.metrics.corrupt_reads += 1
             logger.error("%s: %s", self.name, error)
             return KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error))
         if error.errno not in PASSING_ERRORS:

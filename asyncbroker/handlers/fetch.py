@@ -110,6 +110,7 @@ class _Fetch:
         "_is_committed",
         "_last_looks",
         "_looks",
+        "_metrics",
         "_topics",
         "_version",
         "available_bytes",
@@ -122,6 +123,7 @@ class _Fetch:
     ) -> None:
         self.request = request
         self._topics = broker.topics
+        self._metrics = broker.storage.metrics
         self._version = version
         self._context = context
         self._bytes_max = min(request.max_bytes, broker.config.fetch_max_bytes)
@@ -299,6 +301,7 @@ class _Fetch:
         code = error.code
         if code is ErrorCode.KAFKA_STORAGE_ERROR and self._version < STORAGE_ERROR_VERSION:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        self._metrics.corrupt_reads += code is ErrorCode.CORRUPT_MESSAGE
         return PartitionData(
             partition_index=index,
             error_code=code,

@@ -333,3 +333,36 @@ async def test_groups_are_loaded_from_a_compacted_topic() -> None:
             assert await committed(t, "g3") == {}
             assert await committed(t, "g4") == {"flights": 249}
             assert await heartbeat(t, joined) is ErrorCode.NONE
+
+
+async def test_a_wall_clock_that_jumps_ahead_drops_no_tombstone_for_an_hour() -> None:
+    async with under_test() as t:
+        await t.topic(cleanup_policy="compact", segment_ms="1")
+        await put(t, b"a", b"1")
+        await put(t, b"a", None)
+        await put(t, b"b", b"1")
+        await look(t)
+        assert await values(t) == [None, b"1"]
+        t.clock.jump_wall_ms(30 * DAY_SECONDS * 1000)
+        for _ in range(3600 // BACKOFF_SECONDS - 1):
+            await look(t)
+        assert await values(t) == [None, b"1"]
+        # Nobody has mended it: then it is right.
+        for _ in range(3):
+            await look(t)
+        assert await values(t) == [b"1"]
+
+
+async def test_a_wall_clock_that_jumps_ahead_ends_no_compaction_lag_for_an_hour() -> None:
+    async with under_test() as t:
+        day_ms = str(DAY_SECONDS * 1000)
+        await t.topic(cleanup_policy="compact", segment_ms="1", min_compaction_lag_ms=day_ms)
+        for at in range(3):
+            await put(t, b"a", b"%d" % at)
+        t.clock.jump_wall_ms(30 * DAY_SECONDS * 1000)
+        for _ in range(3600 // BACKOFF_SECONDS - 1):
+            await look(t)
+        assert await values(t) == [b"0", b"1", b"2"]
+        for _ in range(3):
+            await look(t)
+        assert await values(t) == [b"1", b"2"]
