@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -40,6 +40,8 @@ from asyncbroker.log.segment import LOG_SUFFIX, segment_name
 
 if TYPE_CHECKING:
     from asyncbroker.log.batch_scan import Readable
+    from asyncbroker.log.checkpoints import TopicPartition
+    from asyncbroker.log.log_directory import FoundPartition
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +59,22 @@ class Target(NamedTuple):
 
 TopicIdPartition = tuple[bytes, int]
 FindTarget = Callable[[TopicIdPartition], "Target | None"]
+
+
+def layers(partitions: Iterable[FoundPartition]) -> list[dict[TopicIdPartition, TopicPartition]]:
+    """By topic id and partition, which directories to replay to, in as many turns as it takes:
+    somebody may have copied a directory, with the id in it, and nobody knows yet which is which."""
+    found: list[dict[TopicIdPartition, TopicPartition]] = []
+    for each in partitions:
+        if each.topic_id is None:
+            continue
+        place = (each.topic_id, each.partition)
+        layer = next((layer for layer in found if place not in layer), None)
+        if layer is None:
+            layer = {}
+            found.append(layer)
+        layer[place] = (each.topic, each.partition)
+    return found
 
 
 def replay(files: Files, path: str, find_target: FindTarget) -> dict[TopicIdPartition, int]:

@@ -50,7 +50,6 @@ from asyncbroker.log.removal import remove_some
 from asyncbroker.log.reserve import Reserve
 
 if TYPE_CHECKING:
-    from asyncbroker.log.journal_replay import TopicIdPartition
     from asyncbroker.log.partition_log import PartitionLog
     from asyncbroker.log.segment import Segment
 
@@ -61,7 +60,7 @@ DELETED_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"
 
 _NAME_BYTES_MAX: Final = 255
-_PARTITION_NAME: Final = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]+)")
+_PARTITION_NAME: Final = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]*)")
 # Apache Kafka's own metadata, in a directory that was its.
 _FOREIGN_TOPICS: Final = frozenset({"__cluster_metadata"})
 
@@ -167,22 +166,19 @@ class LogDirectory:
         """Brings to the files what only the journal has. After a clean stop that is nothing,
         whatever stands in it: Kafka may have used the directory since."""
         # Imported here: a new directory needs no log's code.
-        from asyncbroker.log.journal_replay import Target, remove_journal, replay
+        from asyncbroker.log.journal_replay import Target, layers, remove_journal, replay
 
         path = f"{self.path}/{JOURNAL}"
         if not self.was_clean:
-            targets: dict[TopicIdPartition, Target] = {}
-            keys: dict[TopicIdPartition, TopicPartition] = {}
-            for found in self.partitions():
-                if found.topic_id is not None:
-                    key = (found.topic, found.partition)
-                    offsets = self._offsets
-                    known = max(offsets.recovery_points.get(key, 0), offsets.log_starts.get(key, 0))
-                    keys[found.topic_id, found.partition] = key
-                    targets[found.topic_id, found.partition] = Target(self._path_of(*key), known)
-            promised = self._reserve.with_room(lambda: replay(self._files, path, targets.get))
-            for place, end_offset in promised.items():
-                self._offsets.recovery_points[keys[place]] = end_offset
+            points, starts = self._offsets.recovery_points, self._offsets.log_starts
+            for keys in layers(self.partitions()):
+                targets = {
+                    place: Target(self._path_of(*key), max(points.get(key, 0), starts.get(key, 0)))
+                    for place, key in keys.items()
+                }
+                run = functools.partial(replay, self._files, path, targets.get)
+                for place, end_offset in self._reserve.with_room(run).items():
+                    points[keys[place]] = end_offset
             self._offsets.write()
         # Only now: until here the next start would replay it again.
         left = Journal(self._files, self.path, 0, random_bytes=self._random_bytes)

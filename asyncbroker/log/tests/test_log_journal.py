@@ -159,6 +159,20 @@ def test_what_only_the_journal_has_comes_back() -> None:
     assert live(disk) == 0
 
 
+def test_a_copy_of_a_directory_takes_nothing_from_the_original() -> None:
+    """It has the same topic id in it, and a name that comes before or after."""
+    disk = Disk()
+    disk.prepare()
+    for name in ("an-old-copy", "the-other-copy"):
+        disk.directory.open_partition(
+            name, 0, topic_id=TOPIC_IDS[0], config=CONFIG, leader_epoch=0, now_ms=0
+        ).flush()
+    append(disk.logs[0], batch(b"new"))
+    assert disk.commit()
+    disk.lose_power()
+    assert values(disk.logs[0]) == [b"first", b"new"]
+
+
 @pytest.mark.parametrize("is_last", [True, False])
 def test_a_damaged_round_takes_nothing_else_with_it(
     is_last: bool, caplog: pytest.LogCaptureFixture
