@@ -76,20 +76,30 @@ class Reserve:
         """Shrinks the file; False if there is none."""
         kept = 0 if is_vital else self._size // 2
         with self._lock:
-            if not self._size or not self._files.exists(self._path):
+            if not self._size:
                 return False
-            self.is_whole = False
-            self._note_short(True)
-            file = self._files.open(self._path)
-            try:
-                if file.size() > kept:
-                    file.truncate(kept)
-                    # Some file systems have the blocks for others only after this.
-                    file.datasync()
-            finally:
-                file.close()
+            if self._files.exists(self._path):
+                self._shrink(kept)
+            elif not self._users:
+                return False
             self._users += 1
         return True
+
+    def _shrink(self, kept: int) -> None:
+        self.is_whole = False
+        self._note_short(True)
+        file = self._files.open(self._path)
+        try:
+            if file.size() > kept:
+                file.truncate(kept)
+                # Some file systems have the blocks for others only after this.
+                file.datasync()
+        finally:
+            file.close()
+        if not kept:
+            # It may be files that there can be no more of: what is written in place of another one
+            # gives one back.
+            self._files.remove(self._path)
 
     def _take_back(self) -> None:
         with self._lock:

@@ -81,6 +81,23 @@ def test_work_that_fails_for_another_reason_or_twice_fails() -> None:
         reserve.with_room(lambda: write(disk, 1000))
 
 
+def test_where_there_can_be_no_more_files_the_one_of_the_reserve_is_given() -> None:
+    files = MemoryFiles()
+    files.make_directory("data")
+    reserve = Reserve(files, "data", SIZE)
+    reserve.refill()
+    files.write_whole("data/checkpoint", b"old")
+
+    def replace() -> None:
+        if len(files.list_files("data")) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        files.write_atomically("data/checkpoint", b"new")
+
+    reserve.with_room(replace)
+    assert files.read_whole("data/checkpoint") == b"new"
+    assert reserve.is_whole
+
+
 def test_without_a_reserve_nothing_is_written_and_nobody_is_refused() -> None:
     disk = FullDisk("data")
     disk.files.make_directory("data")
