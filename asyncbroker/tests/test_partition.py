@@ -205,7 +205,7 @@ async def test_another_write_error_takes_only_its_partition_offline(made: Fixtur
     assert isinstance(made.append(SMALL, other), Appended)
 
 
-@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 async def test_what_an_operator_can_mend_passes(made: Fixture, code: int) -> None:
     made.disk.fail("pwrite", code)
     with pytest.raises(KafkaError):
