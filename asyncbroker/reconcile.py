@@ -6,7 +6,7 @@ middle of a creation or a deletion, and when somebody has moved directories in o
 - a topic of the store without some directories: they are made when its logs are opened
 - a directory of a topic that was deleted: removed, as the deletion meant to
 - a directory of an unknown topic: adopted, since that is how data moves in from Kafka; it keeps
-  the id in its `partition.metadata`
+  the id in its `partition.metadata`; not if it has neither an id nor a segment, whatever it is
 - an id that differs in a few bits only from that of the topic of this name is damaged, and counts
   as that one: putting the directory aside would make an empty partition of a full one
 - a directory whose name is a topic's and whose id is not, or the reverse; or that has lost its id
@@ -79,6 +79,11 @@ def reconcile(
             plan.notes.append(
                 f"directory {partition.topic}-{partition.partition} has no topic id, and a topic "
                 "of this name was deleted: it is renamed, and its records are not served"
+            )
+        elif owner is None and not partition.has_log:
+            plan.notes.append(
+                f"directory {partition.topic}-{partition.partition} has nothing of a partition in "
+                "it: it is left alone"
             )
         elif owner is None:
             unknown.setdefault(partition.topic, []).append(partition)

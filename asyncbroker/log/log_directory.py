@@ -61,16 +61,19 @@ STRAY_SUFFIX: Final = "-stray"
 
 _NAME_BYTES_MAX: Final = 255
 _PARTITION_NAME: Final = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]*)")
+_LOG_NAME: Final = re.compile(r"[0-9]{20}\.log")
 # Apache Kafka's own metadata, in a directory that was its.
 _FOREIGN_TOPICS: Final = frozenset({"__cluster_metadata"})
 
 
 class FoundPartition(NamedTuple):
-    """A partition's directory; `topic_id` is None where its file is missing or damaged."""
+    """A partition's directory. `topic_id`: None where its file is missing or damaged; `has_log`:
+    false if there is no segment either."""
 
     topic: str
     partition: int
     topic_id: bytes | None
+    has_log: bool = True
 
 
 class LogDirectory:
@@ -202,7 +205,10 @@ class LogDirectory:
         for name in self._files.list_directories(self.path):
             match = _PARTITION_NAME.fullmatch(name)
             if match is not None and match[1] not in _FOREIGN_TOPICS:
-                found.append(FoundPartition(match[1], int(match[2]), self._topic_id(name)))
+                topic_id = self._topic_id(name)
+                names = self._files.list_files(f"{self.path}/{name}") if topic_id is None else ()
+                has_log = topic_id is not None or any(map(_LOG_NAME.fullmatch, names))
+                found.append(FoundPartition(match[1], int(match[2]), topic_id, has_log))
         return found
 
     # ---- partitions

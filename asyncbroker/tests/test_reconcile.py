@@ -54,6 +54,16 @@ def plan_of(state: StoredState, *partitions: FoundPartition) -> Plan:
     )
 
 
+def test_a_directory_with_nothing_of_a_partition_in_it_is_left_alone() -> None:
+    """Somebody's backup-2026 would make a topic of 2027 partitions."""
+    plan = plan_of(state_of(), FoundPartition("backup", 26, None, has_log=False))
+    assert len(plan.notes) == 1
+    assert plan == Plan(notes=plan.notes)
+    # One of a topic that is known was being made when there was a crash.
+    topic = stored("t", 1)
+    assert plan_of(state_of(topic), FoundPartition("t", 0, None, has_log=False)).topics == [topic]
+
+
 def test_an_agreeing_directory_needs_nothing() -> None:
     topic = stored("t", 2)
     plan = plan_for(state_of(topic), ("t", 0, "t"), ("t", 1, "t"))

@@ -337,10 +337,14 @@ def test_partitions_are_found_with_their_topic_ids() -> None:
         partition(directory, topic, index, topic_id=topic_id)
     for name in ("__cluster_metadata-0", "no-number-", "x-1.abc-future", "lost-1"):
         files.make_directory(f"{PATH}/{name}")
+    for name in ("flights-00", "old-1"):
+        files.make_directory(f"{PATH}/{name}")
+        files.write_whole(f"{PATH}/{name}/00000000000000000007.log", b"")
     assert directory.partitions() == [
         FoundPartition("a-b.c_d", 12, other),
         FoundPartition("flights", 0, TOPIC_ID),
-        FoundPartition("lost", 1, None),
+        FoundPartition("lost", 1, None, has_log=False),
+        FoundPartition("old", 1, None),
     ]
 
 
