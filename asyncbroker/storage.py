@@ -30,8 +30,8 @@ INLINE_APPEND_BYTES_MAX: Final = 256 * 1024
 # lets dirty pages pile up for half a minute, and then stops whoever writes next.
 WRITEBACK_BYTES: Final = 8 * 1024 * 1024
 
-# What an operator can mend while the broker runs: these fail the request and nothing else. Of a file
-# that may not grow (EFBIG: `ulimit -f`, or the file system's own limit) all can be read.
+# What an operator can mend while the broker runs: these fail the request and nothing else. All of a
+# file that may not grow can be read (EFBIG: `ulimit -f`, or the file system's own limit).
 PASSING_ERRORS: Final = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EFBIG}
 )

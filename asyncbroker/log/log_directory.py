@@ -67,8 +67,8 @@ _FOREIGN_TOPICS: Final = frozenset({"__cluster_metadata"})
 
 
 class FoundPartition(NamedTuple):
-    """A partition's directory. `topic_id`: None where its file is missing or damaged; `has_log`:
-    false if there is no segment either."""
+    """A partition's directory. `topic_id` is None where its file is missing or damaged; `has_log`
+    is false if there is no segment either."""
 
     topic: str
     partition: int
@@ -180,8 +180,8 @@ class LogDirectory:
                     for place, key in keys.items()
                 }
                 run = functools.partial(replay, self._files, path, targets.get)
-                for place, end_offset in self._reserve.with_room(run).items():
-                    points[keys[place]] = end_offset
+                promised = self._reserve.with_room(run)
+                points.update({keys[place]: offset for place, offset in promised.items()})
             self._offsets.write()
         # Only now: until here the next start would replay it again.
         left = Journal(self._files, self.path, 0, random_bytes=self._random_bytes)
@@ -206,8 +206,8 @@ class LogDirectory:
             match = _PARTITION_NAME.fullmatch(name)
             if match is not None and match[1] not in _FOREIGN_TOPICS:
                 topic_id = self._topic_id(name)
-                names = self._files.list_files(f"{self.path}/{name}") if topic_id is None else ()
-                has_log = topic_id is not None or any(map(_LOG_NAME.fullmatch, names))
+                names = () if topic_id else self._files.list_files(f"{self.path}/{name}")
+                has_log = bool(topic_id) or any(map(_LOG_NAME.fullmatch, names))
                 found.append(FoundPartition(match[1], int(match[2]), topic_id, has_log))
         return found
 
