@@ -21,6 +21,7 @@ their ids are known elsewhere (the metadata store); here are only directories.
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import logging
 import os
@@ -61,6 +62,9 @@ STRAY_SUFFIX: Final = "-stray"
 
 _NAME_BYTES_MAX: Final = 255
 _PARTITION_NAME: Final = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]*)")
+# What says something about one partition's directory only: somebody has changed what may be done
+# there, or taken it away.
+_OWN_ERRORS: Final = frozenset({errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR})
 _LOG_NAME: Final = re.compile(r"[0-9]{20}\.log")
 # Apache Kafka's own metadata, in a directory that was its.
 _FOREIGN_TOPICS: Final = frozenset({"__cluster_metadata"})
@@ -174,7 +178,8 @@ class LogDirectory:
         path = f"{self.path}/{JOURNAL}"
         if not self.was_clean:
             points, starts = self._offsets.recovery_points, self._offsets.log_starts
-            for keys in layers(self.partitions()):
+            # What the journal has for one that cannot be looked into would be lost.
+            for keys in layers(self.partitions(are_all_needed=True)):
                 targets = {
                     place: Target(self._path_of(*key), max(points.get(key, 0), starts.get(key, 0)))
                     for place, key in keys.items()
@@ -199,15 +204,22 @@ class LogDirectory:
     def node_id(self) -> int | None:
         return node_id_in(self.properties)
 
-    def partitions(self) -> list[FoundPartition]:
-        """The partitions whose directories are here, in order of name."""
+    def partitions(self, *, are_all_needed: bool = False) -> list[FoundPartition]:
+        """The partitions whose directories are here, in order of name. One that cannot be looked
+        into has no id that is known; with `are_all_needed` that is an OSError."""
         found: list[FoundPartition] = []
         for name in self._files.list_directories(self.path):
             match = _PARTITION_NAME.fullmatch(name)
             if match is not None and match[1] not in _FOREIGN_TOPICS:
-                topic_id = self._topic_id(name)
-                names = () if topic_id else self._files.list_files(f"{self.path}/{name}")
-                has_log = bool(topic_id) or any(map(_LOG_NAME.fullmatch, names))
+                topic_id, has_log = None, True
+                try:
+                    topic_id = self._topic_id(name)
+                    names = () if topic_id else self._files.list_files(f"{self.path}/{name}")
+                    has_log = bool(topic_id) or any(map(_LOG_NAME.fullmatch, names))
+                except OSError as error:
+                    if are_all_needed:
+                        raise
+                    logger.error("%s/%s cannot be looked into: %s", self.path, name, error)
                 found.append(FoundPartition(match[1], int(match[2]), topic_id, has_log))
         return found
 
@@ -352,7 +364,7 @@ class LogDirectory:
 
     def _checkpoint(self, logs: dict[TopicPartition, PartitionLog], position: int) -> None:
         """Checkpoints these logs, and frees the journal up to a position. OSError, with nothing
-        freed, if one of them could not be."""
+        freed, if one of them could not be; unless that is its own trouble, and it is durable."""
         for log in logs.values():
             if log.is_journal_needed:
                 # All of them at once, so that the fsyncs one by one have little left to do. What
@@ -368,7 +380,8 @@ class LogDirectory:
             except OSError as error:
                 if self.logs.get(key) is log:  # it was not deleted meanwhile
                     logger.error("no checkpoint of %s-%d: %s", *key, error)
-                    failed = log.failure or failed or error
+                    if log.failure or error.errno not in _OWN_ERRORS or log.is_journal_needed:
+                        failed = log.failure or failed or error
         with self._mutex:
             for key, point in points.items():
                 if self.logs.get(key) is logs[key]:

@@ -348,6 +348,41 @@ def test_partitions_are_found_with_their_topic_ids() -> None:
     ]
 
 
+def test_a_partition_that_cannot_be_looked_into_keeps_nobody_from_starting() -> None:
+    files = MemoryFiles()
+    directory = LogDirectory.open(files, PATH)
+    partition(directory)
+    files.make_directory(f"{PATH}/locked-0")
+
+    def refuse(operation: str, path: str) -> None:
+        if path.startswith(f"{PATH}/locked-0"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    files.on_call = refuse
+    assert directory.partitions() == [
+        FoundPartition("flights", 0, TOPIC_ID),
+        FoundPartition("locked", 0, None),
+    ]
+    with pytest.raises(PermissionError):
+        directory.partitions(are_all_needed=True)
+
+
+def test_a_partition_that_may_not_be_written_to_keeps_no_other_from_its_checkpoint() -> None:
+    files = MemoryFiles()
+    directory = LogDirectory.open(files, PATH)
+    for topic in ("flights", "locked"):
+        append(partition(directory, topic))
+        directory.logs[topic, 0].flush()
+
+    def refuse(operation: str, path: str) -> None:
+        if operation == "write_atomically" and path.startswith(f"{PATH}/locked-0"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    files.on_call = refuse
+    directory.checkpoint()
+    assert files.read_whole(RECOVERY_POINTS) == b"0\n1\nflights 0 1\n"
+
+
 def test_a_deleted_partition_leaves_its_name_at_once_and_its_files_later() -> None:
     files = MemoryFiles()
     directory = LogDirectory.open(files, PATH)

@@ -58,7 +58,7 @@ def kafkas_batches() -> list[bytearray]:
 def opened(files: MemoryFiles, leader_epoch: int = 0) -> tuple[LogDirectory, PartitionLog]:
     directory = LogDirectory.open(files, "data")
     (found,) = directory.partitions()
-    assert found == ("flights", 0, TOPIC_ID)
+    assert (found.topic, found.partition, found.topic_id) == ("flights", 0, TOPIC_ID)
     return directory, directory.open_partition(
         "flights",
         0,
