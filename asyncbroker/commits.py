@@ -5,11 +5,12 @@ joins the next round. So the slower the disk is, the more acknowledgements share
 begins at the end of the loop iteration in which its first waiter came, so that requests that were
 received together go together.
 
-There are two lanes, and in each one round at a time. What is small goes, for all partitions
-together, into the journal (`log/journal.py`): one write and one fdatasync. Partitions with more
-than that, or with a new segment, get an fsync of their own files, and so does everybody while there
-is no journal, or no room in it; small batches do not wait for those. Either way a round makes
-durable all of a partition that is not, also what nobody waits for.
+There are two lanes. In the first there is one round at a time: what is small goes, for all
+partitions together, into the journal (`log/journal.py`), with one write and one fdatasync. In the
+second a few threads sync the files of one partition after the other: of those with more than that,
+or with a new segment, and of everybody while there is no journal, or no room in it. Small batches
+do not wait for those. Either way all of a partition becomes durable that is not, also what nobody
+waits for.
 
 Who waits gives a callback, so that a round costs no task and no future for each of them. When a
 round has ended the next one begins first, and then the callbacks are called, one after the other:
@@ -106,8 +107,9 @@ class Commits:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._gathering: dict[Partition, _Waiting] = {}
-        # What the next round of the other lane takes.
+        # What is next in the other lane, and what its threads are at.
         self._to_flush: dict[Partition, _Waiting] = {}
+        self._flushing: set[Partition] = set()
         self._flushes_running = 0
         # Whose wait is over, with the error if it failed.
         self._ended: list[tuple[_Waiting, BaseException | None]] = []
@@ -174,7 +176,7 @@ class Commits:
         """After any change: begins what can be begun, then tells those whose wait is over."""
         if self._gathering and not self._is_journaling and not self._is_round_due:
             self._start_round()
-        if self._to_flush and not self._flushes_running:
+        if self._to_flush and self._flushes_running < FLUSHES_AT_ONCE:
             self._start_flushes()
         if self._ended:
             ended, self._ended = self._ended, []
@@ -304,19 +306,23 @@ class Commits:
             present.join(waiting)
 
     def _start_flushes(self) -> None:
-        """Spreads what is to be flushed over a few threads."""
-        waiting = list(self._to_flush.values())
-        self._to_flush = {}
-        dirty = [each for each in waiting if not self._has_ended(each)]
+        """Spreads what is to be flushed over the threads that are free. A partition that one is at
+        already has to wait for it: only an fsync that begins later covers who came meanwhile."""
+        free = FLUSHES_AT_ONCE - self._flushes_running
+        ready = [each for each in self._to_flush.values() if each.partition not in self._flushing]
+        for each in ready:
+            del self._to_flush[each.partition]
+        dirty = [each for each in ready if not self._has_ended(each)]
         metrics = self._storage.metrics
-        self._flushes_running = min(len(dirty), FLUSHES_AT_ONCE)
-        for first in range(self._flushes_running):
-            stripe = dirty[first::FLUSHES_AT_ONCE]
+        for first in range(min(len(dirty), free)):
+            stripe = dirty[first::free]
+            self._flushing.update(each.partition for each in stripe)
+            self._flushes_running += 1
             flushed = self._storage.workers.run(_flush, stripe, metrics.fsync_seconds)
             flushed.add_done_callback(functools.partial(self._flushed, stripe))
 
     def _flushed(self, stripe: list[_Waiting], done: asyncio.Future[list[OSError | None]]) -> None:
-        """The end for one thread's partitions; the last thread ends the round."""
+        """The end for one thread's partitions."""
         bug = done.exception()
         errors = done.result() if bug is None else [bug] * len(stripe)
         for waiting, error in zip(stripe, errors, strict=True):
@@ -325,6 +331,7 @@ class Commits:
             if isinstance(error, OSError) and error.errno not in NOT_THE_DISK and is_failed:
                 self._storage.fail(error)
             self._ended.append((waiting, error))
+            self._flushing.remove(waiting.partition)
         self._flushes_running -= 1
         self._go_on()
 

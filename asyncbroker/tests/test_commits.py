@@ -143,6 +143,46 @@ async def test_a_large_stretch_goes_past_the_journal_and_small_ones_do_not_wait_
     assert journaled is not flushed
 
 
+async def test_who_comes_while_a_thread_is_at_his_partition_waits_for_an_fsync_of_his_own(
+    made: Fixture,
+) -> None:
+    made.append(0, "first", LARGE)
+    await settle()
+    _, _, began = made.workers.jobs.popleft()
+    made.partitions[0].log.flush()  # its fsync ends here, and its thread is slow to say so
+    made.append(0, "second", LARGE)
+    made.append(1, "other", LARGE)
+    await settle()
+    # There is a free thread for the other partition, and for this one there is not.
+    assert len(made.workers.jobs) == 1
+    began.set_result([None])
+    await settle()
+    assert made.answered == ["first"]
+    assert len(made.workers.jobs) == 2
+    await made.workers.step()
+    await made.workers.step()
+    assert made.answered == ["first", "other", "second"]
+
+
+async def test_a_large_batch_does_not_wait_for_the_slowest_of_those_before_it(
+    made: Fixture,
+) -> None:
+    for index in range(3):
+        made.append(index, f"{index}", LARGE)
+    await settle()
+    slow = made.workers.jobs.pop()
+    await made.workers.step()
+    await made.workers.step()
+    assert made.answered == ["0", "1"]
+    made.append(0, "next", LARGE)
+    await settle()
+    await made.workers.step()
+    assert made.answered == ["0", "1", "next"]
+    made.workers.jobs.append(slow)
+    await made.workers.step()
+    assert made.answered == ["0", "1", "next", "2"]
+
+
 async def test_the_next_round_is_on_its_way_before_the_last_one_is_answered(
     made: Fixture,
 ) -> None:
