@@ -292,7 +292,8 @@ class Connection(asyncio.BufferedProtocol):
             if self._is_closing:
                 return
             if self.is_busy():
-                self._enqueue(frames[index + 1 :])
+                if index + 1 < len(frames):
+                    self._enqueue(frames[index + 1 :])
                 return
         if output:
             self._output.write(output)
@@ -351,7 +352,8 @@ class Connection(asyncio.BufferedProtocol):
             self._output.write(output)
         if outcome.__class__ is not int:
             self._act(outcome, bytearray())
-        self._go_on()
+        if self._queue or self._is_ending or self._is_reading_paused or self._counted_bytes:
+            self._go_on()
 
     def _on_sent(self, sending: asyncio.Task[None]) -> None:
         """A response of parts has left, or cannot."""

@@ -35,6 +35,9 @@ logger = logging.getLogger(__name__)
 
 EXIT_FAILED: Final = 1
 
+# So many new objects that are still there begin a search for garbage in cycles.
+GARBAGE_OBJECTS: Final = 20_000
+
 # Listeners, the event loop, the metadata store, small files that are being written.
 OTHER_DESCRIPTORS: Final = 32
 
@@ -123,8 +126,11 @@ async def _run(
             await exporter.stop()
         logger.error("cannot start: %s", error)
         return EXIT_FAILED
-    # What is there now stays: garbage collection need not look at it again.
+    # What is there now stays: garbage collection need not look at it again. Nor at requests that
+    # wait for the disk, a few hundred with their messages: they are in no cycles, and would be gone
+    # over with every few that come.
     gc.freeze()
+    gc.set_threshold(GARBAGE_OBJECTS, *gc.get_threshold()[1:])
     server.start()
     if exporter is not None:
         await exporter.start()
