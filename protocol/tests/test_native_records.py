@@ -22,6 +22,7 @@ from asyncbroker.protocol.records import (
     build_batch,
     records_of,
 )
+from asyncbroker.protocol.tests import native_fuzzer
 
 if native.RECORDS is None:
     pytest.skip("no compiler built it", allow_module_level=True)
@@ -85,6 +86,14 @@ def test_a_scan_finds_what_reading_header_by_header_finds(data: st.DataObject) -
     cut = bytes(damaged[: data.draw(st.integers(0, len(log)))])
     for seen in (bytes(damaged), cut):
         assert outcome_of_scan(seen) == outcome_of_batches(seen)
+
+
+# ---- damage
+
+
+@pytest.mark.skipif(not native_fuzzer.is_possible(), reason="no sanitizers here")
+def test_no_damage_leads_outside_a_buffer() -> None:
+    assert native_fuzzer.run(4000, seed=1) == 0
 
 
 # ---- records

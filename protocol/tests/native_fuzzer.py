@@ -1,0 +1,236 @@
+"""Damaged batches for the compiled extension, which is built with sanitizers for it.
+
+The parent builds `_records.c` into a folder of its own, and runs this file again as a child in
+which the sanitizers are loaded before Python: a read or write outside a buffer ends the child with
+a report. The bytes that the extension sees lie in allocations of exactly their size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import random
+import struct
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from asyncbroker.protocol.batches import stamp_crc
+from asyncbroker.protocol.records import BATCH_HEADER_BYTES, Record, build_batch, records_of
+
+SOURCE: Final = Path(__file__).resolve().parent.parent / "_records.c"
+SANITIZERS: Final = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+FLAGS: Final = ("-O1", "-g", "-std=c11", "-fPIC", "-shared", "-DPy_LIMITED_API=0x030B0000")
+ROW: Final = struct.Struct("@10q")
+ALL_COLUMNS: Final = (True,) * 6
+EVERYTHING: Final = (0, 1 << 62)
+# One in so many outcomes is compared with what Python reads, which takes longer than all the rest.
+COMPARED: Final = 20
+
+
+def build(folder: Path) -> Path:
+    """The extension with sanitizers in it."""
+    built = folder / "_records.abi3.so"
+    include = f"-I{sysconfig.get_path('include')}"
+    subprocess.run(["cc", *FLAGS, *SANITIZERS, include, str(SOURCE), "-o", str(built)], check=True)
+    return built
+
+
+def library(name: str) -> str:
+    """Where the compiler has a library of its own; just the name when it has none."""
+    found = subprocess.run(
+        ["cc", f"-print-file-name={name}"], capture_output=True, text=True, check=True
+    )
+    return found.stdout.strip()
+
+
+def is_possible() -> bool:
+    """Whether there is a compiler with sanitizers here."""
+    try:
+        return "/" in library("libasan.so") and "/" in library("libubsan.so")
+    except (OSError, subprocess.CalledProcessError):
+        return False
+
+
+def load(path: Path) -> ModuleType:
+    loader = ExtensionFileLoader("_records", str(path))
+    spec = spec_from_loader("_records", loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+# ---- the child
+
+
+def exactly(data: bytes | bytearray) -> Any:
+    """The bytes in an allocation of just their size."""
+    return (ctypes.c_ubyte * len(data)).from_buffer_copy(data)
+
+
+def sample(chance: random.Random) -> bytes:
+    def piece() -> bytes | None:
+        size = chance.choice((None, 0, 1, 5, 63, 64, 200))
+        return None if size is None else chance.randbytes(size)
+
+    return bytes(
+        build_batch(
+            [
+                Record(
+                    0,
+                    chance.choice((0, 1, 1_700_000_000_000, -1, 1 << 40)),
+                    piece(),
+                    piece(),
+                    [("h" * chance.randrange(3), piece()) for _ in range(chance.randrange(4))],
+                )
+                for _ in range(chance.randrange(1, 12))
+            ],
+            base_offset=chance.choice((0, 7, 1 << 40)),
+        )
+    )
+
+
+def damaged(batch: bytes, chance: random.Random) -> bytearray:
+    """With some bytes changed, cut out or put in, most of them among the records."""
+    data = bytearray(batch)
+    for _ in range(chance.choice((1, 1, 2, 5))):
+        at = chance.randrange(BATCH_HEADER_BYTES if chance.random() < 0.9 else 0, len(data))
+        kind = chance.randrange(8)
+        if kind == 0:
+            del data[at : at + chance.randrange(1, 9)]
+        elif kind == 1:
+            data[at:at] = chance.randbytes(chance.randrange(1, 9))
+        elif kind == 2:
+            data[at : at + 1] = b"\xff" * chance.randrange(1, 11)
+        else:
+            data[at] = chance.choice((0, 1, 2, 0x7F, 0x80, 0xFE, 0xFF, chance.randrange(256)))
+        if len(data) <= BATCH_HEADER_BYTES:
+            break
+    if chance.random() < 0.9:
+        struct.pack_into(">i", data, 8, len(data) - 12)
+    return data
+
+
+def python_reads(batch: bytearray, row: tuple[int, ...]) -> list[int] | None:
+    """The offsets of the records, or nothing when it refuses them."""
+    try:
+        return [record.offset for record in records_of(batch[: row[1]])]
+    except Exception:
+        return None
+
+
+def attack_batches(extension: ModuleType, count: int, chance: random.Random) -> int:
+    """Returns how many batches could be read all the same."""
+    read_count = 0
+    for number in range(count):
+        if number % 50 == 0:
+            whole = sample(chance)
+        batch = damaged(whole, chance)
+        if chance.random() < 0.2 and len(batch) > BATCH_HEADER_BYTES:
+            stamp_crc(batch)
+        rows, _, _ = extension.scan(exactly(batch), chance.random() < 0.5)
+        for row in ROW.iter_unpack(rows):
+            if row[4] & 7:
+                continue
+            payload = exactly(batch[row[0] + BATCH_HEADER_BYTES : row[0] + row[1]])
+            try:
+                columns = extension.decode([payload], ROW.pack(*row), *EVERYTHING, *ALL_COLUMNS)
+            except ValueError:
+                columns = None
+            read_count += columns is not None
+            if number % COMPARED == 0 and row[0] == 0:
+                offsets = None if columns is None else list(memoryview(columns[1]).cast("q"))
+                assert offsets == python_reads(batch, row), batch.hex()
+    return read_count
+
+
+def attack_columns(extension: ModuleType, count: int, chance: random.Random) -> None:
+    """Columns whose offsets and bitmaps say anything, as no Arrow does."""
+
+    def numbers(size: int, kind: str) -> Any:
+        some = [chance.choice((0, 1, 2, 3, 9, 40, -1, 1 << 30)) for _ in range(size)]
+        if chance.random() < 0.7:
+            some = sorted(abs(number) % 41 for number in some)
+        return exactly(struct.pack(f"@{size}{kind}", *some))
+
+    def column(rows: int) -> tuple[int, Any, Any, Any]:
+        bits = None if chance.random() < 0.3 else exactly(chance.randbytes(chance.choice((1, 2))))
+        return chance.choice((0, 0, 1)), bits, numbers(rows + 1, "i"), exactly(bytes(40))
+
+    for _ in range(count):
+        rows = chance.randrange(1, 9)
+        headers = None
+        if chance.random() < 0.5:
+            headers = (0, None, numbers(rows + 1, "i"), column(rows), column(rows))
+        try:
+            extension.encode(
+                numbers(chance.randrange(4), "q"),
+                numbers(rows, "q"),
+                column(rows),
+                column(rows),
+                headers,
+                chance.choice((0, 100, 1 << 40)),
+            )
+        except (ValueError, IndexError):
+            continue
+
+
+def attack(path: Path, count: int, seed: int) -> None:
+    extension = load(path)
+    chance = random.Random(seed)
+    began = time.monotonic()
+    read_count = attack_batches(extension, count, chance)
+    attack_columns(extension, count // 10, chance)
+    for size in range(3100):
+        data = chance.randbytes(size)
+        assert extension.crc32c(exactly(data)) == extension.crc32c_by_table(exactly(data))
+    print(
+        f"{count:,} damaged batches (seed {seed}), {read_count:,} of them still to be read, and "
+        f"{count // 10:,} sets of columns in {time.monotonic() - began:.0f} s: nothing was read or "
+        "written outside its buffer"
+    )
+
+
+# ---- the parent
+
+
+def run(count: int, seed: int) -> int:
+    """Builds and attacks; the exit code of the child."""
+    with tempfile.TemporaryDirectory() as folder:
+        built = build(Path(folder))
+        environment = {
+            **os.environ,
+            "LD_PRELOAD": f"{library('libasan.so')} {library('libubsan.so')}",
+            "ASAN_OPTIONS": "detect_leaks=0",
+            # Python's own allocator would hide where allocations end.
+            "PYTHONMALLOC": "malloc",
+        }
+        command = [sys.executable, "-m", "asyncbroker.protocol.tests.native_fuzzer"]
+        numbers = ["--batches", str(count), "--seed", str(seed)]
+        child = subprocess.run([*command, *numbers, "--built", str(built)], env=environment)
+    return child.returncode
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Attacks the compiled extension.")
+    parser.add_argument("--batches", type=int, default=2_000_000)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument("--built", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.built is not None:
+        attack(arguments.built, arguments.batches, arguments.seed)
+        return 0
+    return run(arguments.batches, arguments.seed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
