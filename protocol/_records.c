@@ -545,11 +545,13 @@ ALWAYS_INLINE int timestamp_of(const int64_t *row, int64_t delta, int64_t *micro
 
 ALWAYS_INLINE int put_record(Output *output, const int64_t *row, const Record *record, int is_writing)
 {
-    int64_t offset = row[ROW_BASE_OFFSET] + record->offset_delta, microseconds = 0;
-    if (record->offset_delta < 0 || record->offset_delta > row[ROW_LAST_OFFSET_DELTA]) {
+    int64_t microseconds = 0;
+    if (record->offset_delta < 0 || record->offset_delta > row[ROW_LAST_OFFSET_DELTA] ||
+        row[ROW_BASE_OFFSET] > INT64_MAX - record->offset_delta) {
         output->wrong = "an offset that is not in its batch";
         return 0;
     }
+    int64_t offset = row[ROW_BASE_OFFSET] + record->offset_delta;
     if (output->wants_timestamps && !timestamp_of(row, record->timestamp_delta, &microseconds)) {
         output->wrong = "a timestamp of more than 64 bits";
         return 0;

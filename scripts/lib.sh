@@ -72,21 +72,34 @@ need_java() {
   export JAVA_HOME
 }
 
-# need_kafka_classpath: resolves Apache Kafka's jars from Maven into .cache once; prints the file
-# that holds the classpath.
+# resolve_classpath POM VERSION FILE: resolves what a pom asks for from Maven, once, and writes its
+# classpath to FILE.
+resolve_classpath() {
+  local pom
+  if [ -s "$3" ]; then return; fi
+  need_java
+  command -v mvn > /dev/null || apt_install maven
+  say "resolving $1 in version $2 from Maven"
+  mkdir -p "$CACHE"
+  pom=$(mktemp -d)
+  sed "s/@VERSION@/$2/" "scripts/$1" > "$pom/pom.xml"
+  mvn -q -B -f "$pom/pom.xml" dependency:build-classpath -DincludeScope=runtime \
+    -Dmdep.outputFile="$3.tmp" >&2
+  rm -rf "$pom"
+  mv "$3.tmp" "$3"
+}
+
+# need_kafka_classpath: Apache Kafka's jars; prints the file that holds the classpath.
 KAFKA_VERSION=${KAFKA_VERSION:-4.3.1}
 need_kafka_classpath() {
-  local file=$CACHE/kafka-$KAFKA_VERSION.classpath pom
-  if [ ! -s "$file" ]; then
-    need_java
-    command -v mvn > /dev/null || apt_install maven
-    say "resolving Apache Kafka $KAFKA_VERSION from Maven"
-    mkdir -p "$CACHE"
-    pom=$(mktemp -d)
-    sed "s/@VERSION@/$KAFKA_VERSION/" scripts/kafka-pom.xml > "$pom/pom.xml"
-    mvn -q -B -f "$pom/pom.xml" dependency:build-classpath -Dmdep.outputFile="$file.tmp" >&2
-    rm -rf "$pom"
-    mv "$file.tmp" "$file"
-  fi
-  echo "$file"
+  resolve_classpath kafka-pom.xml "$KAFKA_VERSION" "$CACHE/kafka-$KAFKA_VERSION.classpath"
+  echo "$CACHE/kafka-$KAFKA_VERSION.classpath"
+}
+
+# need_connector_classpath: the same for Spark's own Kafka connector.
+CONNECTOR_VERSION=${CONNECTOR_VERSION:-4.2.0}
+need_connector_classpath() {
+  resolve_classpath spark-kafka-pom.xml "$CONNECTOR_VERSION" \
+    "$CACHE/spark-kafka-$CONNECTOR_VERSION.classpath"
+  echo "$CACHE/spark-kafka-$CONNECTOR_VERSION.classpath"
 }

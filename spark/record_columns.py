@@ -153,6 +153,8 @@ def _decode_portable(
     if ((fields.offset_deltas < 0) | (fields.offset_deltas > _each(rows, LAST_OFFSET_DELTA))).any():
         raise CorruptBatch("an offset that is not in its batch")
     offsets = _each(rows, BASE_OFFSET) + fields.offset_deltas
+    if (offsets < 0).any():
+        raise CorruptBatch("an offset of more than 64 bits")
     buffer = pa.py_buffer(data)
     columns: dict[str, pa.Array] = {}
     if OFFSET in wanted:
