@@ -7,6 +7,7 @@ the types that they have. Arrow's side of the types is in `decoder.py`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql.types import (
@@ -52,6 +53,19 @@ def full_schema(*, include_headers: bool) -> StructType:
     )
 
 
+def chosen_schema(names: Sequence[str]) -> StructType:
+    """The schema of these columns, in any case; raises ValueError for a name that is none."""
+    return StructType([StructField(name, COLUMN_TYPES[column_called(name)]) for name in names])
+
+
+def column_called(name: str) -> str:
+    """The column of this name, in any case; raises ValueError."""
+    column = _NAME_BY_LOWER.get(name.lower())
+    if column is None:
+        raise ValueError(f"There is no column '{name}'; the columns are: {_described()}.")
+    return column
+
+
 def projected_columns(schema: StructType) -> list[str]:
     """Which of the source's columns stands behind each field of `schema`.
 
@@ -61,9 +75,7 @@ def projected_columns(schema: StructType) -> list[str]:
         raise ValueError(f"The schema names no column; the columns are: {_described()}.")
     columns = []
     for field in schema.fields:
-        name = _NAME_BY_LOWER.get(field.name.lower())
-        if name is None:
-            raise ValueError(f"There is no column '{field.name}'; the columns are: {_described()}.")
+        name = column_called(field.name)
         expected = COLUMN_TYPES[name]
         if field.dataType.simpleString() != expected.simpleString() or not field.nullable:
             not_null = "" if field.nullable else " NOT NULL"

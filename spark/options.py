@@ -63,6 +63,7 @@ class ReadOptions:
     starts_at_latest_without_match: bool
     min_partitions: int | None
     max_records_per_partition: int | None
+    columns: tuple[str, ...]
     include_headers: bool
     fail_on_data_loss: bool
     poll_timeout_ms: int
@@ -85,7 +86,7 @@ class ReadOptions:
         given = {name.lower(): value for name, value in options.items()}
         strategy = _strategy(given)
         min_partitions = positive(given, "minPartitions")
-        max_records_per_partition = positive(given, "maxRecordsPerPartition")
+        max_records_per_partition = _max_records(given)
         _refuse_kafka_options(given)
         starting, ending = limits_of(given)
         return cls(
@@ -97,6 +98,9 @@ class ReadOptions:
             starts_at_latest_without_match=_without_match(given),
             min_partitions=min_partitions,
             max_records_per_partition=max_records_per_partition,
+            columns=tuple(
+                name.strip() for name in given.get("columns", "").split(",") if name.strip()
+            ),
             include_headers=flag(given, "includeHeaders", False),
             fail_on_data_loss=flag(given, "failOnDataLoss", True),
             poll_timeout_ms=positive(given, "kafkaConsumer.pollTimeoutMs") or POLL_TIMEOUT_MS,
@@ -132,7 +136,7 @@ _REFUSED_KAFKA_OPTIONS: Final = {
 }
 
 _SOURCE_OPTIONS: Final = (
-    *("subscribe", "subscribePattern", "assign", "includeHeaders", "failOnDataLoss"),
+    *("subscribe", "subscribePattern", "assign", "includeHeaders", "failOnDataLoss", "columns"),
     *("startingOffsets", "startingOffsetsByTimestamp", "startingTimestamp"),
     *("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"),
     *("startingOffsetsByTimestampStrategy", "minPartitions", "maxRecordsPerPartition"),
@@ -296,6 +300,13 @@ def _isolation_level(given: Mapping[str, str]) -> int:
     if text not in levels:
         raise ValueError(f"kafka.isolation.level must be one of {', '.join(levels)}, not '{text}'")
     return levels[text]
+
+
+def _max_records(given: Mapping[str, str]) -> int | None:
+    # 0 is ours: the connector does not split unless it is told to.
+    if given.get("maxrecordsperpartition", "").strip() == "0":
+        return 0
+    return positive(given, "maxRecordsPerPartition")
 
 
 def _without_match(given: Mapping[str, str]) -> bool:

@@ -13,8 +13,9 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from asyncbroker.client.cluster import Cluster, TopicPartition
 from asyncbroker.client.partitions import (
@@ -35,6 +36,10 @@ from asyncbroker.spark.offset_limits import (
 from asyncbroker.spark.options import Assign, ReadOptions, Subscribe, SubscribePattern
 
 logger = logging.getLogger(__name__)
+
+RECORDS_PER_TASK: Final = 500_000
+"""Larger ranges of batch queries are split, so that a large partition keeps more cores busy than one;
+so many records take a few times as long as it takes to start a task."""
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -66,8 +71,16 @@ class OffsetRange:
         return self.end - self.start
 
 
-def plan(options: ReadOptions, cluster: Cluster) -> list[OffsetRange]:
-    """The ranges of a query, none of them empty.
+Narrowed = Callable[[Iterable[OffsetRange], Cluster], Iterable[OffsetRange]]
+
+
+def all_of(ranges: Iterable[OffsetRange], cluster: Cluster) -> Iterable[OffsetRange]:
+    """Leaves everything."""
+    return ranges
+
+
+def plan(options: ReadOptions, cluster: Cluster, narrowed: Narrowed = all_of) -> list[OffsetRange]:
+    """The ranges of a query, none of them empty, of which `narrowed` leaves what is needed.
 
     Raises ValueError for limits that do not fit the partitions, DataLost, ClientError.
     """
@@ -89,7 +102,10 @@ def plan(options: ReadOptions, cluster: Cluster) -> list[OffsetRange]:
                 fail_on_data_loss=options.fail_on_data_loss,
             )
         )
-    return split(ranges, options.min_partitions, options.max_records_per_partition)
+    max_records = options.max_records_per_partition
+    if max_records is None and options.min_partitions is None:
+        max_records = RECORDS_PER_TASK
+    return split(narrowed(ranges, cluster), options.min_partitions, max_records)
 
 
 def find_partitions(options: ReadOptions, cluster: Cluster) -> list[TopicPartition]:
@@ -209,10 +225,11 @@ def _within_log(
 def split(
     ranges: Iterable[OffsetRange], min_partitions: int | None, max_records: int | None
 ) -> list[OffsetRange]:
-    """Cuts ranges as Spark's connector does: first those of more than `max_records` offsets, then,
-    if there are fewer than `min_partitions`, the larger ones in proportion to their size."""
+    """Cuts ranges as Spark's connector does: first those of more than `max_records` offsets (0 or
+    None: however many), then, if there are fewer than `min_partitions`, the larger ones in
+    proportion to their size."""
     pieces = [r for r in ranges if r.size > 0]
-    if max_records is not None:
+    if max_records:
         pieces = [p for r in pieces for p in _cut(r, math.ceil(r.size / max_records))]
     if min_partitions is None or len(pieces) >= min_partitions:
         return pieces

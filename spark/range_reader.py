@@ -32,6 +32,11 @@ class RangeReader:
         self._columns = projected_columns(schema)
         self._names = schema.fieldNames()
 
+    @property
+    def column_of(self) -> dict[str, str]:
+        """Which of the source's columns stands behind each name."""
+        return dict(zip(self._names, self._columns, strict=True))
+
     def read(self, wanted: OffsetRange | None) -> Iterator[pa.RecordBatch]:
         """The records of a range; of None there are none: Spark makes one partition without a
         value of an empty list of them."""

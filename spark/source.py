@@ -7,10 +7,10 @@
         .load()
     )
 
-Options, columns and semantics are those of Spark's own Kafka connector; `.schema("value binary")`
-reads fewer columns faster. `readStream` works as `read` does. It reads any Kafka broker. PySpark
-finds it by the top-level module `pyspark_asyncbroker`, which imports this one in a Python worker:
-it must be light and never fail.
+Options, columns and semantics are those of Spark's own Kafka connector; `.schema("value binary")`,
+or the option `columns`, reads fewer columns faster. `readStream` works as `read` does. It reads any
+Kafka broker. PySpark finds it by the top-level module `pyspark_asyncbroker`, which imports this one
+in a Python worker: it must be light and never fail.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
-from asyncbroker.spark.columns import full_schema
+from asyncbroker.spark.columns import chosen_schema, full_schema
 from asyncbroker.spark.offset_limits import stream_limits
 from asyncbroker.spark.options import ReadOptions, warn_of_ineffective
 from asyncbroker.spark.reader import BatchReader
@@ -38,8 +38,12 @@ class AsyncbrokerDataSource(DataSource):
         return "asyncbroker"
 
     def schema(self) -> StructType:
-        """All columns; asked for when the user gives no schema. Raises ValueError for options."""
-        return full_schema(include_headers=self._options_of_any_query().include_headers)
+        """All columns, or those of the option `columns`; asked for when the user gives no schema.
+        Raises ValueError for options."""
+        options = self._options_of_any_query()
+        if options.columns:
+            return chosen_schema(options.columns)
+        return full_schema(include_headers=options.include_headers)
 
     def _options_of_any_query(self) -> ReadOptions:
         """Nobody says here whether it will be a batch or a stream, and what one refuses the other

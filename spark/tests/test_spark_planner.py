@@ -254,3 +254,21 @@ def test_pieces_cover_the_ranges_in_order_without_overlap(
     assert all(piece.size > 0 for piece in pieces)
     if max_records is not None:
         assert all(piece.size <= max_records for piece in pieces)
+
+
+@pytest.mark.parametrize(
+    ("options", "pieces"),
+    [
+        ({}, [500_000, 500_000, 500_000, 499_999]),
+        ({"maxRecordsPerPartition": "0"}, [1_999_999]),
+        ({"minPartitions": "1"}, [1_999_999]),
+        ({"maxRecordsPerPartition": "1000000"}, [999_999, 1_000_000]),
+    ],
+)
+def test_a_large_partition_is_split_by_default(options: dict[str, str], pieces: list[int]) -> None:
+    cluster: Any = StandInCluster({T0: Log(1, 2_000_000)})
+    base = {"kafka.bootstrap.servers": "b", "subscribe": "t"}
+    ranges = plan(ReadOptions.parse(base | options), cluster)
+    assert sorted(wanted.size for wanted in ranges) == sorted(pieces)
+    assert ranges[0].start == 1
+    assert all(a.end == b.start for a, b in zip(ranges, ranges[1:], strict=False))

@@ -148,6 +148,37 @@ def test_a_schema_reads_only_its_columns(read: Read, topics: Topics, filled: str
     assert sorted((tuple(row) for row in frame.collect()), key=key) == sorted(expected, key=key)
 
 
+def test_the_option_columns_reads_only_those(read: Read, filled: str) -> None:
+    frame = read(filled, columns="OFFSET, partition").load()
+    assert frame.schema.simpleString() == "struct<OFFSET:bigint,partition:int>"
+    assert frame.count() == PARTITIONS * RECORDS_PER_PARTITION
+
+
+@pytest.mark.parametrize("is_enabled", ["true", "false"])
+def test_filters_find_the_same_rows_whether_they_are_pushed_down_or_not(
+    spark: SparkSession, read: Read, filled: str, is_enabled: str
+) -> None:
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", is_enabled)
+    since = "timestamp_millis(1700000001010)"
+    try:
+        frame = read(filled).load()
+        found = frame.where("partition = 1 AND offset >= 30 AND offset < 60")
+        tasks = found.rdd.getNumPartitions()
+        assert offsets(found) == {1: list(range(30, 60))}
+        assert tasks == (1 if is_enabled == "true" else PARTITIONS)
+        late = offsets(frame.where(f"timestamp >= {since} AND partition < 2"))
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+    late_ones = range(10, RECORDS_PER_BATCH)
+    assert late == {
+        1: [
+            RECORDS_PER_BATCH * batch + number
+            for batch in range(len(Compression))
+            for number in late_ones
+        ]
+    }
+
+
 def test_sql_can_read_it(spark: SparkSession, spark_bootstrap_servers: str, filled: str) -> None:
     spark.sql(
         "CREATE OR REPLACE TEMPORARY VIEW flights USING asyncbroker OPTIONS ("
