@@ -38,8 +38,8 @@ from asyncbroker.spark.options import Assign, ReadOptions, Subscribe, SubscribeP
 logger = logging.getLogger(__name__)
 
 RECORDS_PER_TASK: Final = 500_000
-"""Larger ranges of batch queries are split, so that a large partition keeps more cores busy than one;
-so many records take a few times as long as it takes to start a task."""
+"""Larger ranges of batch queries are split, so that a large partition keeps several cores busy; so
+many records take a few times as long as it takes to start a task."""
 
 Offsets = Mapping[TopicPartition, int]
 
