@@ -79,6 +79,18 @@ class BrokerConfig:
     group_min_session_timeout_ms: int
     group_max_session_timeout_ms: int
     group_max_size: int
+    group_consumer_session_timeout_ms: int
+    group_consumer_min_session_timeout_ms: int
+    group_consumer_max_session_timeout_ms: int
+    group_consumer_heartbeat_interval_ms: int
+    group_consumer_min_heartbeat_interval_ms: int
+    group_consumer_max_heartbeat_interval_ms: int
+    group_consumer_assignment_interval_ms: int
+    group_consumer_min_assignment_interval_ms: int
+    group_consumer_max_assignment_interval_ms: int
+    group_consumer_max_size: int
+    group_consumer_assignors: tuple[str, ...]
+    group_consumer_migration_policy: str
     offset_metadata_max_bytes: int
     offsets_retention_minutes: int
     offsets_retention_check_interval_ms: int
@@ -236,10 +248,33 @@ def _values_of(settings: Mapping[str, str]) -> dict[str, Any]:
         values["node_id"] = parsed["broker.id"]
     values["data_directory"] = _data_directory(parsed["log.dirs"] or parsed["log.dir"] or ())
     values["listeners"] = parse_listeners(settings)
+    _check_consumer_groups(parsed)
     values["max_connections_per_ip_overrides"] = _parse_counts_by_address(
         parsed["max.connections.per.ip.overrides"]
     )
     return values
+
+
+def _check_consumer_groups(parsed: Mapping[str, Any]) -> None:
+    """Each of these times has a range of its own, for groups that bring their own settings."""
+    for name in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
+        value = parsed[f"group.consumer.{name}"]
+        low, high = (parsed[f"group.consumer.{bound}.{name}"] for bound in ("min", "max"))
+        if not low <= value <= high:
+            raise InvalidSetting(
+                f"group.consumer.{name}={value}: must be from group.consumer.min.{name}={low} to "
+                f"group.consumer.max.{name}={high}"
+            )
+    session, heartbeat = (
+        parsed[f"group.consumer.{name}"] for name in ("session.timeout.ms", "heartbeat.interval.ms")
+    )
+    if session <= heartbeat:
+        raise InvalidSetting(
+            f"group.consumer.session.timeout.ms={session}: must be more than "
+            f"group.consumer.heartbeat.interval.ms={heartbeat}"
+        )
+    if not parsed["group.consumer.assignors"]:
+        raise InvalidSetting("group.consumer.assignors: must have one at least")
 
 
 def _data_directory(directories: tuple[str, ...]) -> str | None:

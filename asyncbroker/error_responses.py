@@ -118,6 +118,7 @@ def _offset_commit(
         topics=[
             messages.OffsetCommitResponseTopic(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partitions=[
                     messages.OffsetCommitResponsePartition(
                         partition_index=partition.partition_index, error_code=code
@@ -166,6 +167,19 @@ def _find_coordinator(
                 key=key, node_id=-1, port=-1, error_code=code, error_message=message
             )
             for key in request.coordinator_keys
+        ]
+    )
+
+
+def _consumer_group_describe(
+    messages: Any, version: int, request: Any, code: int, message: str | None
+) -> Any:
+    return messages.ConsumerGroupDescribeResponse(
+        groups=[
+            messages.DescribedConsumerGroup(
+                error_code=code, error_message=message, group_id=group_id
+            )
+            for group_id in request.group_ids
         ]
     )
 
@@ -376,6 +390,7 @@ _BY_ITEM: Final[dict[str, Callable[[Any, int, Any, int, str | None], Any]]] = {
     "OffsetFetch": _offset_fetch,
     "FindCoordinator": _find_coordinator,
     "DescribeGroups": _describe_groups,
+    "ConsumerGroupDescribe": _consumer_group_describe,
     "CreateTopics": _create_topics,
     "DeleteTopics": _delete_topics,
     "DeleteRecords": _delete_records,

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from asyncbroker.clock import Clock, Timer
     from asyncbroker.context import RequestContext
     from asyncbroker.coordinator.config import GroupConfig
+    from asyncbroker.coordinator.consumer.topics import TopicView
     from asyncbroker.log.file_range import FileRange
     from asyncbroker.partition import Partition
 
@@ -100,14 +101,14 @@ class GroupShard:
         commits: Durability,
         clock: Clock,
         trusted_now_ms: Callable[[], int],
-        topic_exists: Callable[[str], bool],
+        topics: TopicView,
     ) -> None:
         self._partition = partition
         self._config = config
         self._commits = commits
         self._clock = clock
         self._trusted_now_ms = trusted_now_ms
-        self._topic_exists = topic_exists
+        self._topics = topics
 
         # None while there is nothing to ask; then `_refusal` says what requests get.
         self._coordinator: GroupCoordinator | None = None
@@ -207,14 +208,14 @@ class GroupShard:
             self._give_up(error)
             return
         if self._partition.high_watermark == self._partition.log_start_offset:
-            self._serve(GroupCoordinator(self._config))
+            self._serve(GroupCoordinator(self._config, self._topics))
             return
         name = f"load groups of {self._partition.name}"
         self._loader = asyncio.create_task(self._load(), name=name)
         self._loader.add_done_callback(self._loaded)
 
     async def _load(self) -> GroupCoordinator:
-        coordinator = GroupCoordinator(self._config)
+        coordinator = GroupCoordinator(self._config, self._topics)
         partition = self._partition
         offset = partition.log_start_offset
         while (found := await partition.locate_on_disk(offset, LOAD_BYTES)) is not None:
@@ -267,7 +268,7 @@ class GroupShard:
             logger.info("loaded %d groups from %s", groups, self._partition.name)
         self._carry_out(coordinator.finish_loading(self._now()))
         # A crash may have come between the deletion of a topic and that of its offsets.
-        gone = [topic for topic in coordinator.committed_topics() if not self._topic_exists(topic)]
+        gone = [topic for topic in coordinator.committed_topics() if not self._topics.find(topic)]
         if gone:
             self.on_topics_deleted(gone)
 

@@ -16,11 +16,15 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from asyncbroker.coordinator.config import GroupConfig
+from asyncbroker.coordinator.config import GroupConfig, MigrationPolicy
 from asyncbroker.coordinator.coordinator import GroupCoordinator
 from asyncbroker.coordinator.effects import Caller
 from asyncbroker.group_shard import GroupShard
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
+from asyncbroker.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from asyncbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from asyncbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from asyncbroker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -33,6 +37,7 @@ from asyncbroker.protocol.messages.offset_fetch import (
 from asyncbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from asyncbroker.topic_config import automatic_topic
 from asyncbroker.topic_names import GROUP_METADATA_TOPIC
+from asyncbroker.topic_view import TopicView
 
 if TYPE_CHECKING:
     from asyncbroker.clock import Clock
@@ -40,6 +45,7 @@ if TYPE_CHECKING:
     from asyncbroker.context import RequestContext
     from asyncbroker.group_shard import Durability, Operation
     from asyncbroker.partition import Partition
+    from asyncbroker.protocol.messages.consumer_group_describe import DescribedConsumerGroup
     from asyncbroker.protocol.messages.delete_groups import DeletableGroupResult
     from asyncbroker.protocol.messages.describe_groups import DescribedGroup
     from asyncbroker.protocol.messages.list_groups import ListedGroup
@@ -72,6 +78,7 @@ class Groups:
         self._config = group_config_of(config)
         self._broker_config = config
         self._topics = topics
+        self._topic_view = TopicView(topics)
         self._commits = commits
         self._clock = clock
         self._trusted_now_ms = trusted_now_ms
@@ -173,6 +180,18 @@ class Groups:
             lambda coordinator, token, now: coordinator.heartbeat(request, token, now),
         )
 
+    def consumer_heartbeat(
+        self, context: RequestContext, request: ConsumerGroupHeartbeatRequest
+    ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
+        """ConsumerGroupHeartbeat; waits until what it has changed is durable."""
+        caller = self._caller(context)
+        return self._ask(
+            request.group_id,
+            lambda coordinator, token, now: coordinator.consumer_heartbeat(
+                request, caller, token, now
+            ),
+        )
+
     def leave(
         self, request: LeaveGroupRequest
     ) -> LeaveGroupResponse | Awaitable[LeaveGroupResponse]:
@@ -226,6 +245,10 @@ class Groups:
         """DescribeGroups of one group."""
         return self.coordinator_of(group_id).describe(group_id)
 
+    def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
+        """ConsumerGroupDescribe of one group. Raises GROUP_ID_NOT_FOUND too."""
+        return self.coordinator_of(group_id).describe_consumer_group(group_id)
+
     def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
         """ListGroups, over all shards."""
         return [
@@ -244,7 +267,7 @@ class Groups:
     def coordinator_of(self, group_id: str) -> GroupCoordinator:
         """The coordinator that has the group, for who wants to look at it."""
         if not self._shards:
-            return GroupCoordinator(self._config)
+            return GroupCoordinator(self._config, self._topic_view)
         return self._shard_of(group_id).look()
 
     # ---- helpers
@@ -303,7 +326,7 @@ class Groups:
             commits=self._commits,
             clock=self._clock,
             trusted_now_ms=self._trusted_now_ms,
-            topic_exists=lambda name: self._topics.get(name) is not None,
+            topics=self._topic_view,
         )
 
 
@@ -314,6 +337,12 @@ def group_config_of(config: BrokerConfig) -> GroupConfig:
         session_timeout_ms_max=config.group_max_session_timeout_ms,
         initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
         member_count_max=config.group_max_size,
+        consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
+        consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+        consumer_assignment_interval_ms=config.group_consumer_assignment_interval_ms,
+        consumer_member_count_max=config.group_consumer_max_size,
+        consumer_assignors=config.group_consumer_assignors,
+        migration_policy=MigrationPolicy(config.group_consumer_migration_policy.lower()),
         offset_metadata_size_max=config.offset_metadata_max_bytes,
         offsets_retention_ms=config.offsets_retention_minutes * 60_000,
         offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,

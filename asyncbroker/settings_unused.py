@@ -284,30 +284,6 @@ offsets.commit.timeout.ms  int  5000  1..
     How long a commit may wait to become durable.
 offsets.topic.compression.codec            int     0                         .
     The codec of records in __consumer_offsets.
-group.consumer.assignment.interval.ms      int     1000                      0..
-    The shortest time between two assignments of a group (KIP-848).
-group.consumer.assignors                   list    uniform,range             .
-    Assignors that the broker offers.
-group.consumer.heartbeat.interval.ms       int     5000                      1..
-    How often members of a consumer group report.
-group.consumer.max.assignment.interval.ms  int     15000                     0..
-    The longest assignment interval of a group's own.
-group.consumer.max.heartbeat.interval.ms   int     15000                     1..
-    The longest heartbeat interval of a group's own.
-group.consumer.max.session.timeout.ms      int     60000                     1..
-    The longest session timeout of a group's own.
-group.consumer.max.size                    int     2147483647                1..
-    The most members of a consumer group.
-group.consumer.migration.policy  string  bidirectional  ~DISABLED|DOWNGRADE|UPGRADE|BIDIRECTIONAL
-    Which way groups may change between the classic and the new protocol.
-group.consumer.min.assignment.interval.ms  int     0                         0..
-    The shortest assignment interval of a group's own.
-group.consumer.min.heartbeat.interval.ms   int     5000                      1..
-    The shortest heartbeat interval of a group's own.
-group.consumer.min.session.timeout.ms      int     45000                     1..
-    The shortest session timeout of a group's own.
-group.consumer.session.timeout.ms          int     45000                     1..
-    A member of a consumer group is dropped after so long.
 
 # Share groups (KIP-932)
 group.share.assignment.interval.ms                      int    1000       0..

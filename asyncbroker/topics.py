@@ -67,6 +67,8 @@ class Topics:
     ) -> None:
         self.configs = configs
         self.partition_count = 0
+        # Another number whenever a topic appears, grows or vanishes.
+        self.version = 0
         self._metadata = metadata
         self._logs = logs
         self._storage = storage
@@ -223,6 +225,7 @@ class Topics:
                 raise
             # Replaced, never changed: others may be going through it.
             topic.partitions = [*topic.partitions, *added]
+            self.version += 1
             # The settings may be others than those that the new logs were opened with.
             topic.configure(topic.config)
         logger.info("topic %s has %d partitions now", topic.name, partition_count)
@@ -355,6 +358,7 @@ class Topics:
 
     def _add(self, topic: Topic) -> None:
         """Shows the topic to clients."""
+        self.version += 1
         self._by_name[topic.name] = topic
         self._by_id[topic.topic_id] = topic
         self._names[collision_key(topic.name)] = topic.name
@@ -412,6 +416,7 @@ class Topics:
 
     def _hide(self, topic: Topic) -> None:
         """From here on the topic is gone for clients; waiting fetches are told."""
+        self.version += 1
         del self._by_name[topic.name]
         del self._by_id[topic.topic_id]
         self.partition_count -= len(topic.partitions)

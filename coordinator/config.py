@@ -3,6 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
+
+
+class MigrationPolicy(Enum):
+    """Which way groups with members may change between the two protocols."""
+
+    DISABLED = "disabled"
+    DOWNGRADE = "downgrade"
+    UPGRADE = "upgrade"
+    BIDIRECTIONAL = "bidirectional"
+
+    @property
+    def allows_upgrade(self) -> bool:
+        """Whether a classic group may become a consumer group."""
+        return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+    @property
+    def allows_downgrade(self) -> bool:
+        """Whether a consumer group may become a classic group."""
+        return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +36,16 @@ class GroupConfig:
     offset_metadata_size_max: int = 4_096  # offset.metadata.max.bytes
     offsets_retention_ms: int = 10_080 * 60_000  # offsets.retention.minutes
     offsets_retention_check_interval_ms: int = 600_000  # offsets.retention.check.interval.ms
+
+    # Groups of the consumer protocol (KIP-848).
+    consumer_session_timeout_ms: int = 45_000  # group.consumer.session.timeout.ms
+    consumer_heartbeat_interval_ms: int = 5_000  # group.consumer.heartbeat.interval.ms
+    consumer_assignment_interval_ms: int = 1_000  # group.consumer.assignment.interval.ms
+    consumer_member_count_max: int = 2_147_483_647  # group.consumer.max.size
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")  # group.consumer.assignors
+    migration_policy: MigrationPolicy = (
+        MigrationPolicy.BIDIRECTIONAL
+    )  # ...consumer.migration.policy
 
     # A new member parked in its first JoinGroup is given up after this time, as in Kafka (it is not
     # a setting there either): its client may have gone and tried again under another id.

@@ -16,11 +16,18 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 
 from asyncbroker.coordinator.config import GroupConfig
+from asyncbroker.coordinator.consumer.describe import listed
+from asyncbroker.coordinator.consumer.group import ConsumerGroup
+from asyncbroker.coordinator.consumer.groups import ConsumerGroups
+from asyncbroker.coordinator.consumer.offsets import check_commit as check_consumer_commit
+from asyncbroker.coordinator.consumer.offsets import check_fetch
+from asyncbroker.coordinator.consumer.records import ConsumerRecord
+from asyncbroker.coordinator.consumer.settings import SettingsOf, default_settings
+from asyncbroker.coordinator.consumer.topics import TopicView
 from asyncbroker.coordinator.deadlines import RETENTION, DeadlineKind, Deadlines
 from asyncbroker.coordinator.effects import Caller, Effect, Instant, MemberKey, Token
 from asyncbroker.coordinator.group import NO_GENERATION, Group, GroupState
-from asyncbroker.coordinator.join import UNKNOWN_MEMBER_ID, join
-from asyncbroker.coordinator.member import Member
+from asyncbroker.coordinator.join import UNKNOWN_MEMBER_ID, error_of, join
 from asyncbroker.coordinator.offset_requests import (
     PartitionExists,
     check_commit,
@@ -36,7 +43,6 @@ from asyncbroker.coordinator.rebalance import (
     prepare_rebalance,
 )
 from asyncbroker.coordinator.records import (
-    NO_TIMESTAMP,
     GroupMetadataRecord,
     GroupMetadataValue,
     OffsetCommitRecord,
@@ -44,9 +50,12 @@ from asyncbroker.coordinator.records import (
     group_tombstone,
     offset_tombstone,
 )
+from asyncbroker.coordinator.restoring import restored_group
 from asyncbroker.coordinator.sync import heartbeat, leave, sync, unknown_members
 from asyncbroker.coordinator.turn import Turn, counted
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
+from asyncbroker.protocol.messages.consumer_group_describe import DescribedConsumerGroup
+from asyncbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from asyncbroker.protocol.messages.delete_groups import DeletableGroupResult
 from asyncbroker.protocol.messages.describe_groups import DescribedGroup
 from asyncbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -57,18 +66,26 @@ from asyncbroker.protocol.messages.offset_commit import OffsetCommitRequest
 from asyncbroker.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from asyncbroker.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
 )
 from asyncbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-
-CLASSIC_TYPE = "classic"
 
 
 class GroupCoordinator:
     """The groups of one partition. Not safe for threads: one owner calls it."""
 
-    def __init__(self, config: GroupConfig) -> None:
+    def __init__(
+        self, config: GroupConfig, topics: TopicView, settings_of: SettingsOf | None = None
+    ) -> None:
         self._config = config
+        # A group id is that of a group of one kind only.
         self._groups: dict[str, Group] = {}
+        if settings_of is None:
+            settings = default_settings(config)
+            self._consumers = ConsumerGroups(config, topics, lambda _group_id: settings)
+        else:
+            self._consumers = ConsumerGroups(config, topics, settings_of)
+        self._topics = topics
         self._offsets = Offsets()
         self._deadlines = Deadlines()
 
@@ -79,9 +96,15 @@ class GroupCoordinator:
     ) -> list[Effect]:
         """JoinGroup: parked, as a rule, until the next generation is complete."""
         turn = self._turn(now)
-        if (error := self._join_error(request)) is not ErrorCode.NONE:
+        if (error := error_of(request, self._config)) is not ErrorCode.NONE:
             turn.reply(token, join_failed(error, request.member_id))
             return turn.effects
+        if (consumers := self._consumers.get(request.group_id)) is not None:
+            if consumers.members:
+                self._replace(self._consumers.join(consumers, request, caller, token, turn))
+                return turn.effects
+            if request.member_id == UNKNOWN_MEMBER_ID:
+                turn.append(self._consumers.remove(consumers).records)
         group = self._groups.get(request.group_id)
         if group is None:
             if request.member_id != UNKNOWN_MEMBER_ID:
@@ -96,7 +119,9 @@ class GroupCoordinator:
         """SyncGroup: parked, for followers, until the leader has synced."""
         turn = self._turn(now)
         group = self._groups.get(request.group_id)
-        if group is None:
+        if (consumers := self._consumers.get(request.group_id)) is not None:
+            self._consumers.sync(consumers, request, token, turn)
+        elif group is None:
             turn.reply(token, SyncGroupResponse(error_code=_no_such_group(request.group_id)))
         else:
             sync(group, request, token, turn)
@@ -106,7 +131,9 @@ class GroupCoordinator:
         """Heartbeat: answered at once, whatever the disk does."""
         turn = self._turn(now)
         group = self._groups.get(request.group_id)
-        if group is None:
+        if (consumers := self._consumers.get(request.group_id)) is not None:
+            response = self._consumers.classic_heartbeat(consumers, request, turn)
+        elif group is None:
             response = HeartbeatResponse(error_code=_no_such_group(request.group_id))
         else:
             response = heartbeat(group, request, turn)
@@ -119,6 +146,8 @@ class GroupCoordinator:
         group = self._groups.get(request.group_id)
         if not request.group_id:
             turn.reply(token, LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
+        elif (consumers := self._consumers.get(request.group_id)) is not None:
+            self._replace(self._consumers.leave(consumers, request, token, turn))
         elif group is None:
             turn.reply(token, unknown_members(request))
         else:
@@ -132,6 +161,18 @@ class GroupCoordinator:
         if (group := self._groups.get(group_id)) is not None:
             forget_token(group, token, turn)
             self._drop_if_never_stored(group)
+        return turn.effects
+
+    def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, caller: Caller, token: Token, now: Instant
+    ) -> list[Effect]:
+        """ConsumerGroupHeartbeat: answered at once if it says nothing that has to be durable."""
+        turn = self._turn(now)
+        classic = self._groups.get(request.group_id)
+        successor = self._consumers.heartbeat(request, caller, token, classic, turn)
+        if self._consumers.get(request.group_id) is not None:
+            self._groups.pop(request.group_id, None)
+        self._replace(successor)
         return turn.effects
 
     # ---- offsets
@@ -150,14 +191,18 @@ class GroupCoordinator:
         group = self._groups.get(request.group_id)
         member = None
         error = ErrorCode.NONE
+        consumers = self._consumers.get(request.group_id)
         try:
-            check_commit(group, request, caller)
+            if consumers is not None:
+                check_consumer_commit(consumers, request, caller, self._topics)
+            else:
+                check_commit(group, request, caller)
         except KafkaError as refusal:
             error = refusal.code
         else:
             member = group.members.get(request.member_id) if group is not None else None
         response = commit(error, request, exists, self._offsets, turn)
-        if group is None and self._offsets.of(request.group_id):
+        if group is None and consumers is None and self._offsets.of(request.group_id):
             self._create(request.group_id, now)
         if group is not None and member is not None:
             turn.answer(group, member, token, response)
@@ -175,7 +220,14 @@ class GroupCoordinator:
     ) -> list[Effect]:
         """OffsetFetch of one group: replies with its `OffsetFetchResponseGroup`."""
         turn = self._turn(now)
-        turn.reply(token, fetch(request, self._offsets, require_stable=require_stable))
+        consumers = self._consumers.get(request.group_id)
+        try:
+            if consumers is not None:
+                check_fetch(consumers, request)
+        except KafkaError as refusal:
+            turn.reply(token, OffsetFetchResponseGroup(request.group_id, error_code=refusal.code))
+        else:
+            turn.reply(token, fetch(request, self._offsets, require_stable=require_stable))
         return turn.effects
 
     def delete_offsets(
@@ -186,6 +238,8 @@ class GroupCoordinator:
         group = self._groups.get(request.group_id)
         if not request.group_id:
             turn.reply(token, OffsetDeleteResponse(ErrorCode.INVALID_GROUP_ID))
+        elif (consumers := self._consumers.get(request.group_id)) is not None:
+            turn.reply(token, delete(consumers, request, exists, self._offsets, turn))
         elif group is None:
             turn.reply(token, OffsetDeleteResponse(ErrorCode.GROUP_ID_NOT_FOUND))
         else:
@@ -213,14 +267,15 @@ class GroupCoordinator:
         group = self._groups.get(group_id)
         if group is None:
             return DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
-        protocol_name = group.protocol_name if group.state is GroupState.STABLE else None
-        return DescribedGroup(
-            group_id=group_id,
-            group_state=group.state.value,
-            protocol_type=group.protocol_type or "",
-            protocol_data=protocol_name or "",
-            members=[member.described_member(protocol_name) for member in group.members.values()],
-        )
+        return group.described()
+
+    def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
+        """ConsumerGroupDescribe of one group. Raises GROUP_ID_NOT_FOUND, also for a classic one."""
+        group = self._consumers.describe(group_id)
+        if group is None:
+            what = "is not a consumer group" if group_id in self._groups else "not found"
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
+        return group
 
     def generation_of(self, group_id: str) -> int:
         """The generation of a group; -1 for an unknown one."""
@@ -237,17 +292,13 @@ class GroupCoordinator:
         """ListGroups; filters are compared without regard to case, and empty ones pass all."""
         wanted_states = {state.strip().lower() for state in states}
         wanted_types = {kind.strip().lower() for kind in types}
-        if wanted_types and CLASSIC_TYPE not in wanted_types:
-            return []
+        classic = (group.listed() for group in self._groups.values())
+        consumers = (listed(group) for group in self._consumers)
         return [
-            ListedGroup(
-                group_id=group.group_id,
-                protocol_type=group.protocol_type or "",
-                group_state=group.state.value,
-                group_type=CLASSIC_TYPE,
-            )
-            for group in self._groups.values()
-            if not wanted_states or group.state.value.lower() in wanted_states
+            group
+            for group in (*classic, *consumers)
+            if (not wanted_types or group.group_type in wanted_types)
+            and (not wanted_states or group.group_state.lower() in wanted_states)
         ]
 
     def delete(self, group_id: str, token: Token, now: Instant) -> list[Effect]:
@@ -255,7 +306,12 @@ class GroupCoordinator:
         turn = self._turn(now)
         group = self._groups.get(group_id)
         error = ErrorCode.NONE
-        if group is None:
+        if (consumers := self._consumers.get(group_id)) is not None:
+            if consumers.members:
+                error = ErrorCode.NON_EMPTY_GROUP
+            else:
+                self._bury(consumers, "it was deleted", turn)
+        elif group is None:
             error = ErrorCode.GROUP_ID_NOT_FOUND
         elif group.state is not GroupState.EMPTY:
             error = ErrorCode.NON_EMPTY_GROUP
@@ -278,6 +334,11 @@ class GroupCoordinator:
             if key.kind is DeadlineKind.RETENTION:
                 self._expire_offsets(turn, bury_unused=True)
                 turn.set_deadline(RETENTION, self._config.offsets_retention_check_interval_ms)
+            elif (consumers := self._consumers.get(key.group_id)) is not None:
+                if MemberKey(key.group_id, key.member_id) in held_back:
+                    self._consumers.renew_session(consumers, key.member_id, turn)
+                else:
+                    self._replace(self._consumers.pass_deadline(consumers, key, turn))
             elif (group := self._groups.get(key.group_id)) is not None:
                 member = group.members.get(key.member_id)
                 if member is not None and MemberKey(key.group_id, key.member_id) in held_back:
@@ -291,6 +352,9 @@ class GroupCoordinator:
         """Answers that were held back have gone out: the members' sessions run from now."""
         turn = self._turn(now)
         for key in members:
+            if (consumers := self._consumers.get(key.group_id)) is not None:
+                self._consumers.renew_session(consumers, key.member_id, turn)
+                continue
             group = self._groups.get(key.group_id)
             member = group.members.get(key.member_id) if group is not None else None
             if group is not None and member is not None:
@@ -323,11 +387,16 @@ class GroupCoordinator:
             if record.value is None:
                 self._offsets.remove(offset_key.group, offset_key.topic, offset_key.partition)
                 return
-            if offset_key.group not in self._groups:
+            if offset_key.group not in self._groups and not self._consumers.get(offset_key.group):
                 self._groups[offset_key.group] = Group(offset_key.group, None)
             self._offsets.put(
                 offset_key.group, offset_key.topic, offset_key.partition, record.value, producer_id
             )
+        elif isinstance(record, ConsumerRecord):
+            self._consumers.replay(record)
+            if self._consumers.get(record.key.group_id) is not None:
+                # One that only stored offsets so far, as it seemed.
+                self._groups.pop(record.key.group_id, None)
 
     def replay_marker(self, producer_id: int, *, is_commit: bool) -> None:
         """Applies the marker that ends a transaction."""
@@ -341,6 +410,7 @@ class GroupCoordinator:
                 turn.renew_session(group, member)
             if len(group.members) > self._config.member_count_max:
                 prepare_rebalance(group, "it has more members than group.max.size", turn)
+        self._consumers.finish_loading(turn)
         turn.set_deadline(RETENTION, self._config.offsets_retention_check_interval_ms)
         return turn.effects
 
@@ -349,14 +419,10 @@ class GroupCoordinator:
     def _turn(self, now: Instant) -> Turn:
         return Turn(self._config, self._deadlines, now)
 
-    def _join_error(self, request: JoinGroupRequest) -> ErrorCode:
-        if not request.group_id:
-            return ErrorCode.INVALID_GROUP_ID
-        config = self._config
-        shortest, longest = config.session_timeout_ms_min, config.session_timeout_ms_max
-        if not shortest <= request.session_timeout_ms <= longest:
-            return ErrorCode.INVALID_SESSION_TIMEOUT
-        return ErrorCode.NONE
+    def _replace(self, successor: Group | None) -> None:
+        """A consumer group has become a classic group."""
+        if successor is not None:
+            self._groups[successor.group_id] = successor
 
     def _create(self, group_id: str, now: Instant) -> Group:
         group = self._groups[group_id] = Group(group_id, now.wall_ms)
@@ -373,7 +439,7 @@ class GroupCoordinator:
         ):
             del self._groups[group.group_id]
 
-    def _bury(self, group: Group, reason: str, turn: Turn) -> None:
+    def _bury(self, group: Group | ConsumerGroup, reason: str, turn: Turn) -> None:
         """Deletes a group with all that it has, for good: every record of it gets a tombstone."""
         group_id = group.group_id
         partitions = [
@@ -383,23 +449,23 @@ class GroupCoordinator:
         ]
         for topic, partition in partitions:
             self._offsets.remove(group_id, topic, partition)
-        for member_id in sorted(group.pending_member_ids):
-            turn.end_session(group, member_id)
-        group.move_to(GroupState.DEAD, turn.now.wall_ms)
-        del self._groups[group_id]
+        tombstones = [offset_tombstone(group_id, *partition) for partition in partitions]
+        if isinstance(group, ConsumerGroup):
+            tombstones += self._consumers.remove(group).records
+        else:
+            for member_id in sorted(group.pending_member_ids):
+                turn.end_session(group, member_id)
+            group.move_to(GroupState.DEAD, turn.now.wall_ms)
+            del self._groups[group_id]
+            tombstones.append(group_tombstone(group_id))
         turn.note(group, f"the group is gone: {reason}")
-        turn.append(
-            [
-                *(offset_tombstone(group_id, *partition) for partition in partitions),
-                group_tombstone(group_id),
-            ]
-        )
+        turn.append(tombstones)
 
     def _expire_offsets(self, turn: Turn, *, bury_unused: bool) -> None:
         """Forgets offsets whose retention is over, and groups that have nothing left by it; those
         that had nothing before as well, if `bury_unused`."""
         retention_ms = self._config.offsets_retention_ms
-        for group in list(self._groups.values()):
+        for group in (*self._groups.values(), *self._consumers):
             group_id = group.group_id
             expired = self._offsets.expired(group, turn.now.wall_ms, retention_ms)
             for topic, partition in expired:
@@ -409,8 +475,7 @@ class GroupCoordinator:
             turn.append(offset_tombstone(group_id, *partition) for partition in expired)
             if (
                 (expired or bury_unused)
-                and group.state is GroupState.EMPTY
-                and group.is_unused()
+                and _is_unused(group)
                 and not self._offsets.of(group_id)
                 and not self._offsets.has_pending(group_id)
             ):
@@ -421,34 +486,15 @@ class GroupCoordinator:
         if value is None:
             self._groups.pop(group_id, None)
             return
-        since_ms = value.current_state_timestamp
-        group = Group(group_id, None if since_ms == NO_TIMESTAMP else since_ms)
-        group.generation_id = value.generation
-        group.protocol_type = value.protocol_type or None
-        group.protocol_name = value.protocol
-        for member in value.members:
-            # Until version 1 there was no rebalance timeout.
-            rebalance_timeout_ms = member.rebalance_timeout
-            if rebalance_timeout_ms < 0:
-                rebalance_timeout_ms = member.session_timeout
-            restored = Member(
-                member.member_id,
-                group_instance_id=member.group_instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                session_timeout_ms=member.session_timeout,
-                rebalance_timeout_ms=rebalance_timeout_ms,
-                protocols={value.protocol or "": member.subscription},
-                assignment=member.assignment,
-            )
-            group.add(restored, value.protocol_type)
-        if group.members:
-            # Not along the table: it describes what a group lives through, not how it is loaded.
-            group.state = GroupState.STABLE
-            if value.leader in group.members:
-                group.leader_id = value.leader
-        group.refresh_subscribed_topics()
-        self._groups[group_id] = group
+        self._consumers.forget(group_id)
+        self._groups[group_id] = restored_group(group_id, value)
+
+
+def _is_unused(group: Group | ConsumerGroup) -> bool:
+    """Whether nobody is in the group or about to be."""
+    if isinstance(group, ConsumerGroup):
+        return not group.members
+    return group.state is GroupState.EMPTY and group.is_unused()
 
 
 def _no_such_group(group_id: str) -> ErrorCode:

@@ -19,6 +19,9 @@ class DeadlineKind(Enum):
     JOIN = "join"  # the join phase of a rebalance ends with whoever is there
     SYNC = "sync"  # members that have not synced are removed
     SESSION = "session"  # a silent member, or one that never used its new id, is removed
+    REVOCATION = "revocation"  # a member that has not given up what it was told to is fenced
+    REJOIN = "rejoin"  # of a consumer group: a classic member that was told to join again
+    MEMBER_SYNC = "member sync"  # of a consumer group: a classic member that has not synced
     RETENTION = "retention"  # expired offsets and forgotten groups are removed
 
 
@@ -46,6 +49,21 @@ def sync_deadline(group_id: str) -> DeadlineKey:
 def session_deadline(group_id: str, member_id: str) -> DeadlineKey:
     """The end of one member's patience."""
     return DeadlineKey(DeadlineKind.SESSION, group_id, member_id)
+
+
+def revocation_deadline(group_id: str, member_id: str) -> DeadlineKey:
+    """Until when a member has to give up partitions."""
+    return DeadlineKey(DeadlineKind.REVOCATION, group_id, member_id)
+
+
+def rejoin_deadline(group_id: str, member_id: str) -> DeadlineKey:
+    """Until when a classic member of a consumer group has to join again."""
+    return DeadlineKey(DeadlineKind.REJOIN, group_id, member_id)
+
+
+def member_sync_deadline(group_id: str, member_id: str) -> DeadlineKey:
+    """Until when a classic member of a consumer group has to sync."""
+    return DeadlineKey(DeadlineKind.MEMBER_SYNC, group_id, member_id)
 
 
 class Deadlines:

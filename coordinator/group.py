@@ -15,8 +15,11 @@ from asyncbroker.coordinator.member import Member
 from asyncbroker.coordinator.subscription import topics_of
 from asyncbroker.protocol.consumer_protocol import PROTOCOL_TYPE as CONSUMER_PROTOCOL_TYPE
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
+from asyncbroker.protocol.messages.describe_groups import DescribedGroup
+from asyncbroker.protocol.messages.list_groups import ListedGroup
 
 NO_GENERATION: Final = -1
+CLASSIC_TYPE: Final = "classic"
 
 
 class GroupState(Enum):
@@ -232,6 +235,28 @@ class Group:
                 self.leader_id = member.member_id
                 return True
         return False
+
+    # ---- from outside
+
+    def listed(self) -> ListedGroup:
+        """The group as ListGroups shows it."""
+        return ListedGroup(
+            group_id=self.group_id,
+            protocol_type=self.protocol_type or "",
+            group_state=self.state.value,
+            group_type=CLASSIC_TYPE,
+        )
+
+    def described(self) -> DescribedGroup:
+        """The group as DescribeGroups shows it; the metadata only while it is stable."""
+        protocol_name = self.protocol_name if self.state is GroupState.STABLE else None
+        return DescribedGroup(
+            group_id=self.group_id,
+            group_state=self.state.value,
+            protocol_type=self.protocol_type or "",
+            protocol_data=protocol_name or "",
+            members=[member.described_member(protocol_name) for member in self.members.values()],
+        )
 
     # ---- protocols
 

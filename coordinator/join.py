@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from asyncbroker.coordinator.config import GroupConfig
 from asyncbroker.coordinator.deadlines import session_deadline
 from asyncbroker.coordinator.effects import Caller, Token
 from asyncbroker.coordinator.group import Group, GroupState
@@ -34,6 +35,16 @@ UNKNOWN_MEMBER_ID: Final = ""
 REBALANCE_TIMEOUT_FROM: Final = 1
 MEMBER_ID_REQUIRED_FROM: Final = 4
 SKIP_ASSIGNMENT_FROM: Final = 9
+
+
+def error_of(request: JoinGroupRequest, config: GroupConfig) -> ErrorCode:
+    """What is wrong with a request, whatever the group; NONE if nothing is."""
+    if not request.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    shortest, longest = config.session_timeout_ms_min, config.session_timeout_ms_max
+    if not shortest <= request.session_timeout_ms <= longest:
+        return ErrorCode.INVALID_SESSION_TIMEOUT
+    return ErrorCode.NONE
 
 
 def join(group: Group, request: JoinGroupRequest, caller: Caller, token: Token, turn: Turn) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from asyncbroker.coordinator.consumer.group import ConsumerGroup
 from asyncbroker.coordinator.effects import Caller, Record
 from asyncbroker.coordinator.group import Group, GroupState
 from asyncbroker.coordinator.offsets import CommittedOffset, Offsets
@@ -103,7 +104,7 @@ def commit(
                 offsets.put(request.group_id, topic.name, index, value)
                 records.append(offset_commit_record(request.group_id, topic.name, index, value))
             outcomes.append(OffsetCommitResponsePartition(index, error))
-        response.topics.append(OffsetCommitResponseTopic(topic.name, outcomes))
+        response.topics.append(OffsetCommitResponseTopic(topic.name, partitions=outcomes))
     turn.append(records)
     return response
 
@@ -130,12 +131,12 @@ def fetch(
                 committed = offsets.get(group_id, topic.name, index) or NEVER_COMMITTED
                 partition = _fetched(index, committed, ErrorCode.NONE)
             partitions.append(partition)
-        response.topics.append(OffsetFetchResponseTopics(topic.name, partitions))
+        response.topics.append(OffsetFetchResponseTopics(topic.name, partitions=partitions))
     return response
 
 
 def delete(
-    group: Group,
+    group: Group | ConsumerGroup,
     request: OffsetDeleteRequest,
     exists: PartitionExists,
     offsets: Offsets,
@@ -143,11 +144,14 @@ def delete(
 ) -> OffsetDeleteResponse:
     """Deletes offsets of topics that no member reads; what was never committed is deleted already.
 
-    Only of consumer groups with members does anybody know what they read (KIP-496).
+    Only of groups of consumers does anybody know what their members read (KIP-496).
     """
-    is_empty = group.state is GroupState.EMPTY
-    if not is_empty and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-        return OffsetDeleteResponse(ErrorCode.NON_EMPTY_GROUP)
+    if isinstance(group, ConsumerGroup):
+        is_empty = not group.members
+    else:
+        is_empty = group.state is GroupState.EMPTY
+        if not is_empty and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return OffsetDeleteResponse(ErrorCode.NON_EMPTY_GROUP)
     group_id = group.group_id
     records: list[Record] = []
     response = OffsetDeleteResponse()

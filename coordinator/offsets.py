@@ -8,7 +8,7 @@ An offset expires, by Kafka's rules (KIP-211, KIP-496), `offsets.retention.minut
 
 - the last commit, for groups that never had members;
 - the group became empty, or the last commit if that was later, for groups without members;
-- the last commit, for topics that the members of a stable consumer group no longer read;
+- the last commit, for topics that the members of a stable group of consumers no longer read;
 
 never otherwise, and never with a transaction's commit pending. A commit that brought its own
 retention (OffsetCommit v2 to v4) expires by that instead. Where Kafka counts from the time when the
@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from asyncbroker.coordinator.consumer.group import ConsumerGroup
 from asyncbroker.coordinator.group import Group, GroupState
 from asyncbroker.coordinator.records import NO_EXPIRY, OffsetCommitValue
 
@@ -130,7 +131,9 @@ class Offsets:
         }
         return sorted(found)
 
-    def expired(self, group: Group, now_ms: int, retention_ms: int) -> list[tuple[str, int]]:
+    def expired(
+        self, group: Group | ConsumerGroup, now_ms: int, retention_ms: int
+    ) -> list[tuple[str, int]]:
         """Topic and partition of the offsets of a group whose time is over."""
         counted_from = _expiry_counted_from(group)
         if counted_from is None:
@@ -145,13 +148,18 @@ class Offsets:
         ]
 
 
-def _is_read(group: Group, topic: str) -> bool:
+def _is_read(group: Group | ConsumerGroup, topic: str) -> bool:
     """Whether a member may be reading the topic; an empty group has none."""
     return bool(group.members) and group.is_subscribed_to(topic)
 
 
-def _expiry_counted_from(group: Group) -> Callable[[CommittedOffset], int] | None:
+def _expiry_counted_from(
+    group: Group | ConsumerGroup,
+) -> Callable[[CommittedOffset], int] | None:
     """From when the retention of a group's offsets runs; None while it does not."""
+    if isinstance(group, ConsumerGroup):
+        # What its members read is always known, and since when it is empty is not kept.
+        return _commit_time
     if group.protocol_type is None:
         return _commit_time
     if group.state is GroupState.EMPTY:

@@ -5,7 +5,8 @@ is about:
 
     key 0, 1   OffsetCommit: {group, topic, partition} -> where the group is in a partition
     key 2      GroupMetadata: {group} -> the members of a classic group and their assignments
-    others     KIP-848 groups (3 to 8), share and streams groups (9 and up): not ours, passed over
+    key 3-8    groups of the consumer protocol (KIP-848), and key 16: `consumer/records.py`
+    others     share and streams groups: not ours, passed over
 
 A null value deletes its key. Written are key 1 with value 3 (value 1 when the client set its own
 retention, which no later version can hold), and key 2 with value 3, as Kafka does unless told
@@ -19,6 +20,9 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from asyncbroker.coordinator.consumer.records import KINDS as CONSUMER_KINDS
+from asyncbroker.coordinator.consumer.records import ConsumerRecord
+from asyncbroker.coordinator.consumer.records import decode as decode_consumer_record
 from asyncbroker.coordinator.effects import Record
 from asyncbroker.protocol.codec import codec_for
 from asyncbroker.protocol.errors import ProtocolError
@@ -164,7 +168,7 @@ def group_tombstone(group_id: str) -> Record:
 
 def decode_record(
     key: bytes, value: bytes | None
-) -> OffsetCommitRecord | GroupMetadataRecord | None:
+) -> OffsetCommitRecord | GroupMetadataRecord | ConsumerRecord | None:
     """What a record says; None when it is about something that is not ours.
 
     Raises ProtocolError for bytes that do not fit their version.
@@ -176,6 +180,8 @@ def decode_record(
     if version in GROUP_METADATA_KEYS:
         group_key = codec_for(GroupMetadataKey, version, False).decode(key, _VERSION.size)
         return GroupMetadataRecord(group_key, _decode_value(GroupMetadataValue, value))
+    if version in CONSUMER_KINDS:
+        return decode_consumer_record(version, key, value)
     return None
 
 

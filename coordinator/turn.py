@@ -7,9 +7,17 @@ what the world has to do into the turn, in order (see `effects.py`).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from asyncbroker.coordinator.config import GroupConfig
-from asyncbroker.coordinator.deadlines import DeadlineKey, Deadlines, session_deadline
+from asyncbroker.coordinator.deadlines import (
+    DeadlineKey,
+    Deadlines,
+    member_sync_deadline,
+    rejoin_deadline,
+    revocation_deadline,
+    session_deadline,
+)
 from asyncbroker.coordinator.effects import (
     Append,
     Effect,
@@ -20,8 +28,11 @@ from asyncbroker.coordinator.effects import (
     Reply,
     Token,
 )
-from asyncbroker.coordinator.group import Group
-from asyncbroker.coordinator.member import Member
+
+if TYPE_CHECKING:
+    from asyncbroker.coordinator.consumer.group import ConsumerGroup
+    from asyncbroker.coordinator.group import Group
+    from asyncbroker.coordinator.member import Member
 
 
 def counted(count: int, noun: str) -> str:
@@ -57,7 +68,7 @@ class Turn:
             key = MemberKey(group.group_id, member.member_id)
             self.effects.append(Reply(token, response, member=key))
 
-    def note(self, group: Group, text: str) -> None:
+    def note(self, group: Group | ConsumerGroup, text: str) -> None:
         """Tells people what happened."""
         self.effects.append(Note(group.group_id, text))
 
@@ -65,9 +76,24 @@ class Turn:
         """Sets or moves a deadline, counted from now."""
         self._deadlines.set(key, self.now.monotonic + after_ms / 1000)
 
+    def set_deadline_if_unset(self, key: DeadlineKey, after_ms: int) -> None:
+        """Sets a deadline, unless it is running already."""
+        if self._deadlines.get(key) is None:
+            self.set_deadline(key, after_ms)
+
     def cancel_deadline(self, key: DeadlineKey) -> None:
         """Forgets a deadline."""
         self._deadlines.cancel(key)
+
+    def cancel_member_deadlines(self, group_id: str, member_id: str) -> None:
+        """A member of a consumer group is gone."""
+        for deadline in (
+            session_deadline,
+            revocation_deadline,
+            rejoin_deadline,
+            member_sync_deadline,
+        ):
+            self._deadlines.cancel(deadline(group_id, member_id))
 
     def renew_session(self, group: Group, member: Member) -> None:
         """A sign of life: the session timeout runs from now."""

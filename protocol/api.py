@@ -80,8 +80,8 @@ APIS: Final[tuple[Api, ...]] = (
     _api(1, "Fetch", "fetch", "4-17", 12),
     _api(2, "ListOffsets", "list_offsets", "1-10", 6),
     _api(3, "Metadata", "metadata", "0-13", 9),
-    _api(8, "OffsetCommit", "offset_commit", "2-9", 8),
-    _api(9, "OffsetFetch", "offset_fetch", "1-9", 6),
+    _api(8, "OffsetCommit", "offset_commit", "2-10", 8),
+    _api(9, "OffsetFetch", "offset_fetch", "1-10", 6),
     _api(10, "FindCoordinator", "find_coordinator", "0-5", 3),
     _api(11, "JoinGroup", "join_group", "0-9", 6),
     _api(12, "Heartbeat", "heartbeat", "0-4", 4),
@@ -111,6 +111,8 @@ APIS: Final[tuple[Api, ...]] = (
     _api(50, "DescribeUserScramCredentials", "describe_user_scram_credentials", "0", 0),
     _api(51, "AlterUserScramCredentials", "alter_user_scram_credentials", "0", 0),
     _api(60, "DescribeCluster", "describe_cluster", "0-2", 0),
+    _api(68, "ConsumerGroupHeartbeat", "consumer_group_heartbeat", "0-1", 0),
+    _api(69, "ConsumerGroupDescribe", "consumer_group_describe", "0-1", 0),
     _api(75, "DescribeTopicPartitions", "describe_topic_partitions", "0", 0),
 )
 

@@ -71,6 +71,14 @@ def decode_subscription(blob: Buffer) -> ConsumerProtocolSubscription:
     return _decode(ConsumerProtocolSubscription, blob)
 
 
+def subscription_version(blob: Buffer) -> int:
+    """The version that a consumer joined with, of those we know."""
+    if len(blob) < _VERSION_BYTES:
+        return 0
+    version = int.from_bytes(blob[:_VERSION_BYTES], "big", signed=True)
+    return min(max(version, 0), VERSION_NEWEST)
+
+
 def encode_assignment(
     assignment: ConsumerProtocolAssignment, version: int = VERSION_NEWEST
 ) -> bytes:

@@ -59,6 +59,9 @@ _TIMEOUT_S_MIN: Final = 0.001
 
 Response = TypeVar("Response")
 
+# Later versions of these name topics by ids, which this client would have to look up first.
+NEWEST_WITH_NAMES: Final = {"OffsetCommit": 9, "OffsetFetch": 9}
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -224,11 +227,12 @@ class Connection:
         theirs = self._versions.get(api.key)
         if theirs is None:
             raise UnsupportedVersion(f"broker {self.address} does not serve {api.name}")
-        version = min(api.versions.last, theirs.last)
+        newest = NEWEST_WITH_NAMES.get(api.name, api.versions.last)
+        version = min(newest, theirs.last)
         if version < max(api.versions.first, theirs.first):
             raise UnsupportedVersion(
                 f"broker {self.address} serves {api.name} in versions {theirs.first} to "
-                f"{theirs.last}, and this client knows {api.versions.first} to {api.versions.last}"
+                f"{theirs.last}, and this client knows {api.versions.first} to {newest}"
             )
         return version
 

@@ -137,7 +137,7 @@ def commit_offsets(
                         index, committed.offset, committed.leader_epoch, committed.metadata
                     )
                 )
-            request.topics.append(OffsetCommitRequestTopic(topic, rows))
+            request.topics.append(OffsetCommitRequestTopic(topic, partitions=rows))
         response = connection.request(request, OffsetCommitResponse, deadline)
         for answered in response.topics:
             for row in answered.partitions:
@@ -171,7 +171,9 @@ def _offset_fetch_request(
         return request
     group = OffsetFetchRequestGroup(group_id, topics=None)
     if topics is not None:
-        group.topics = [OffsetFetchRequestTopics(*topic) for topic in topics]
+        group.topics = [
+            OffsetFetchRequestTopics(name, partition_indexes=indexes) for name, indexes in topics
+        ]
     return OffsetFetchRequest(groups=[group])
 
 

@@ -48,8 +48,8 @@ HANDLERS: Final[dict[int, Handler]] = {
         _handler(1, "4-17"),
         _handler(2, "1-10"),
         _handler(3, "0-13"),
-        _handler(8, "2-9"),
-        _handler(9, "1-9"),
+        _handler(8, "2-10"),
+        _handler(9, "1-10"),
         _handler(10, "0-5"),
         _handler(11, "0-9"),
         _handler(12, "0-4"),
@@ -79,6 +79,8 @@ HANDLERS: Final[dict[int, Handler]] = {
         _handler(50, "0"),
         _handler(51, "0"),
         _handler(60, "0-2"),
+        _handler(68, "0-1"),
+        _handler(69, "0-1"),
         _handler(75, "0"),
     )
 }

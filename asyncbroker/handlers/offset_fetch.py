@@ -1,4 +1,4 @@
-"""OffsetFetch (key 9), versions 1 to 9.
+"""OffsetFetch (key 9), versions 1 to 10.
 
 Behaviour: the committed offset of each partition asked for, or of all that the group has. A
 partition without one is answered all the same, with offset -1, leader epoch -1, metadata "" and no
@@ -9,18 +9,20 @@ v5   leader epochs (KIP-320)
 v6   flexible (KIP-482)
 v7   require_stable (KIP-447): UNSTABLE_OFFSET_COMMIT while a transaction has an offset pending
 v8   several groups (KIP-709), each with an error of its own
-v9   member id and epoch (KIP-848): not looked at, as there are no groups that have them
-
-Not done: version 10 (topic ids).
+v9   member id and epoch (KIP-848): STALE_MEMBER_EPOCH and UNKNOWN_MEMBER_ID for members of the
+     consumer protocol
+v10  topic ids (KIP-848): UNKNOWN_TOPIC_ID; of all that a group has, what is of no topic any more is
+     left out
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Coroutine
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncbroker.handlers.each import each
-from asyncbroker.protocol.errors import KafkaError
+from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -28,7 +30,9 @@ from asyncbroker.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
 )
 
 if TYPE_CHECKING:
@@ -36,6 +40,9 @@ if TYPE_CHECKING:
     from asyncbroker.context import RequestContext
 
 GROUPS_FROM: Final = 8
+TOPIC_IDS_FROM: Final = 10
+
+NO_OFFSET: Final = -1
 
 
 def handle(
@@ -46,6 +53,8 @@ def handle(
     def serve(
         group: OffsetFetchRequestGroup,
     ) -> OffsetFetchResponseGroup | Awaitable[OffsetFetchResponseGroup]:
+        if context.api_version >= TOPIC_IDS_FROM:
+            return _fetch_by_ids(broker, group, require_stable=request.require_stable)
         return broker.groups.fetch(group, require_stable=request.require_stable)
 
     if context.api_version < GROUPS_FROM:
@@ -57,6 +66,69 @@ def handle(
     if isinstance(groups, list):
         return OffsetFetchResponse(groups=groups)
     return _answer_later(groups)
+
+
+def _fetch_by_ids(
+    broker: Broker, group: OffsetFetchRequestGroup, *, require_stable: bool
+) -> OffsetFetchResponseGroup | Awaitable[OffsetFetchResponseGroup]:
+    """One group by the ids of topics."""
+    asked = group.topics
+    topics = None
+    if asked is not None:
+        found = ((broker.topics.by_id(topic.topic_id), topic) for topic in asked)
+        topics = [
+            OffsetFetchRequestTopics(known.name, topic.topic_id, topic.partition_indexes)
+            for known, topic in found
+            if known is not None
+        ]
+    answer = broker.groups.fetch(replace(group, topics=topics), require_stable=require_stable)
+    if isinstance(answer, OffsetFetchResponseGroup):
+        return _with_ids(broker, answer, asked)
+    return _with_ids_later(broker, answer, asked)
+
+
+async def _with_ids_later(
+    broker: Broker,
+    answer: Awaitable[OffsetFetchResponseGroup],
+    asked: list[OffsetFetchRequestTopics] | None,
+) -> OffsetFetchResponseGroup:
+    return _with_ids(broker, await answer, asked)
+
+
+def _with_ids(
+    broker: Broker,
+    answer: OffsetFetchResponseGroup,
+    asked: list[OffsetFetchRequestTopics] | None,
+) -> OffsetFetchResponseGroup:
+    """The answer with ids, and an error for each topic that was asked for and is not there."""
+    if answer.error_code:
+        return answer
+    named = ((broker.topics.get(topic.name), topic) for topic in answer.topics)
+    by_id = {
+        known.topic_id: replace(topic, topic_id=known.topic_id)
+        for known, topic in named
+        if known is not None
+    }
+    if asked is None:
+        answer.topics = list(by_id.values())
+    else:
+        answer.topics = [by_id.get(topic.topic_id) or _unknown(topic) for topic in asked]
+    return answer
+
+
+def _unknown(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(
+                partition_index=index,
+                committed_offset=NO_OFFSET,
+                metadata="",
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+            )
+            for index in topic.partition_indexes
+        ],
+    )
 
 
 async def _answer_later(groups: Awaitable[list[OffsetFetchResponseGroup]]) -> OffsetFetchResponse:
@@ -76,7 +148,7 @@ def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
     topics = None
     if request.topics is not None:
         topics = [
-            OffsetFetchRequestTopics(topic.name, topic.partition_indexes)
+            OffsetFetchRequestTopics(topic.name, partition_indexes=topic.partition_indexes)
             for topic in request.topics
         ]
     return OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)

@@ -23,12 +23,14 @@ _GROUP_OF: Final[dict[str, Callable[..., str]]] = {
     "join": lambda context, request: request.group_id,
     "sync": lambda context, request: request.group_id,
     "heartbeat": lambda request: request.group_id,
+    "consumer_heartbeat": lambda context, request: request.group_id,
     "leave": lambda request: request.group_id,
     "commit": lambda context, request: request.group_id,
     "fetch": lambda request, **keywords: request.group_id,
     "delete_offsets": lambda request: request.group_id,
     "delete": lambda group_id: group_id,
     "describe": lambda group_id: group_id,
+    "describe_consumer_group": lambda group_id: group_id,
 }
 
 

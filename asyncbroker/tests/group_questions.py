@@ -223,7 +223,7 @@ class Questions:
             if v >= 2:
                 everything = OffsetFetchRequest(group_id="z", topics=None)
                 await self.ask(f"fetch all of no group v{v}", everything, v)
-        some = [OffsetFetchRequestTopics(TOPIC, [1])]
+        some = [OffsetFetchRequestTopics(TOPIC, partition_indexes=[1])]
         groups = [
             OffsetFetchRequestGroup("one", topics=some),
             OffsetFetchRequestGroup("z", topics=some),
@@ -436,7 +436,7 @@ def commit_request(
         generation_id_or_member_epoch=generation_id,
         member_id=member_id,
         group_instance_id=instance,
-        topics=[OffsetCommitRequestTopic(topic, partitions)],
+        topics=[OffsetCommitRequestTopic(topic, partitions=partitions)],
     )
 
 

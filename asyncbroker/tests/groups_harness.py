@@ -83,7 +83,7 @@ class Connection:
 def commit_request(offset: int, *, group: str = "g", topic: str = "flights") -> OffsetCommitRequest:
     partition = OffsetCommitRequestPartition(0, offset, -1, "")
     return OffsetCommitRequest(
-        group_id=group, topics=[OffsetCommitRequestTopic(topic, [partition])]
+        group_id=group, topics=[OffsetCommitRequestTopic(topic, partitions=[partition])]
     )
 
 

@@ -226,7 +226,7 @@ def commit_request(joined: Any, *partitions: int, **fields: Any) -> OffsetCommit
         topics=[
             OffsetCommitRequestTopic(
                 "flights",
-                [
+                partitions=[
                     OffsetCommitRequestPartition(
                         partition_index=index,
                         committed_offset=10 + index,
@@ -290,8 +290,12 @@ async def test_offsets_of_several_groups_are_fetched_at_once(version: int) -> No
         joined = await started(t)
         await ask(t, commit_request(joined, 0), 8)
         groups = [
-            OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("flights", [0, 1])]),
-            OffsetFetchRequestGroup("nobody", topics=[OffsetFetchRequestTopics("flights", [0])]),
+            OffsetFetchRequestGroup(
+                "g", topics=[OffsetFetchRequestTopics("flights", partition_indexes=[0, 1])]
+            ),
+            OffsetFetchRequestGroup(
+                "nobody", topics=[OffsetFetchRequestTopics("flights", partition_indexes=[0])]
+            ),
             OffsetFetchRequestGroup("nobody", topics=None),
         ]
         request = OffsetFetchRequest(groups=groups, require_stable=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from asyncbroker.coordinator.config import GroupConfig
+from asyncbroker.coordinator.consumer.topics import NoTopics
 from asyncbroker.coordinator.coordinator import GroupCoordinator
 from asyncbroker.coordinator.effects import Append, Caller, Effect, Instant, Record, Reply
 from asyncbroker.protocol.consumer_protocol import (
@@ -77,7 +78,8 @@ class Scenario:
     partitions: set[tuple[str, int]] = field(default_factory=lambda: {("t", 0), ("t", 1), ("u", 0)})
 
     def __post_init__(self) -> None:
-        self.coordinator = GroupCoordinator(self.config)
+        self.topics = NoTopics()
+        self.coordinator = GroupCoordinator(self.config, self.topics)
         self.now = Instant(0.0, 1_000_000)
         self.clients: dict[str, Client] = {}
         self.log: list[Record] = []
@@ -216,7 +218,10 @@ class Scenario:
         token = self._token("fetch", group)
         topics = None
         if partitions is not None:
-            topics = [OffsetFetchRequestTopics(topic, [index]) for topic, index in partitions]
+            topics = [
+                OffsetFetchRequestTopics(topic, partition_indexes=[index])
+                for topic, index in partitions
+            ]
         request = OffsetFetchRequestGroup(group_id=group, topics=topics)
         self._do(
             self.coordinator.fetch_offsets(request, token, self.now, require_stable=require_stable)
@@ -272,7 +277,7 @@ class Scenario:
     def restart(self) -> None:
         """A new coordinator that knows only the log; requests that waited are lost."""
         self.forgotten.update(token for token in self.tokens if token not in self.replies)
-        self.coordinator = GroupCoordinator(self.config)
+        self.coordinator = GroupCoordinator(self.config, self.topics)
         for key, value in self.log:
             self.coordinator.replay(key, value)
         self._do(self.coordinator.finish_loading(self.now))

@@ -21,6 +21,7 @@ it only if you understand it. Commands:
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def run(text: str) -> str:
             continue
         command, *words = line.split()
         if command == "config":
-            scenario = Scenario(GroupConfig(**{k: int(v) for k, v in options_of(words).items()}))
+            scenario = Scenario(replace(GroupConfig(), **config_of(words)))
             continue
         scenario = scenario or Scenario()
         scenario.effects.clear()
@@ -86,6 +87,10 @@ def run(text: str) -> str:
 
 
 # ---- commands
+
+
+def config_of(words: list[str]) -> dict[str, Any]:
+    return {name: int(value) for name, value in options_of(words).items()}
 
 
 def options_of(words: tuple[str, ...] | list[str]) -> dict[str, str]:

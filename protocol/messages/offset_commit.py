@@ -1,4 +1,4 @@
-"""OffsetCommit (key 8), versions 2 to 9: stores the offsets of a group.
+"""OffsetCommit (key 8), versions 2 to 10: stores the offsets of a group.
 
 v2   a retention time for the whole request, and no more timestamp per partition
 v3   the throttle time (KIP-124)
@@ -8,13 +8,14 @@ v6   leader epochs of the committed offsets (KIP-320)
 v7   static members (KIP-345)
 v8   flexible (KIP-482)
 v9   members of the new consumer protocol commit with their epoch (KIP-848)
+v10  topics by their ids instead of their names (KIP-848)
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from asyncbroker.protocol.schema import INT16, INT32, INT64, STRING, array, wire
+from asyncbroker.protocol.schema import INT16, INT32, INT64, STRING, UUID, array, wire
 
 
 @dataclass(slots=True)
@@ -31,7 +32,8 @@ class OffsetCommitRequestPartition:
 class OffsetCommitRequestTopic:
     """The offsets of one topic."""
 
-    name: str = wire(STRING)
+    name: str = wire(STRING, "2-9", ignorable=True)
+    topic_id: bytes = wire(UUID, "10+", ignorable=True)
     partitions: list[OffsetCommitRequestPartition] = wire(array(OffsetCommitRequestPartition))
 
 
@@ -62,7 +64,8 @@ class OffsetCommitResponsePartition:
 class OffsetCommitResponseTopic:
     """The outcomes for one topic."""
 
-    name: str = wire(STRING)
+    name: str = wire(STRING, "2-9", ignorable=True)
+    topic_id: bytes = wire(UUID, "10+", ignorable=True)
     partitions: list[OffsetCommitResponsePartition] = wire(array(OffsetCommitResponsePartition))
 
 

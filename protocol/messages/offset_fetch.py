@@ -1,4 +1,4 @@
-"""OffsetFetch (key 9), versions 1 to 9: reads the committed offsets of groups.
+"""OffsetFetch (key 9), versions 1 to 10: reads the committed offsets of groups.
 
 v1   the offsets in `__consumer_offsets` (v0 was ZooKeeper)
 v2   null for all topics, and an error for the whole group (KIP-88)
@@ -9,13 +9,14 @@ v6   flexible (KIP-482)
 v7   the client may insist on stable offsets (KIP-447)
 v8   a list of groups in request and response instead of one (KIP-709)
 v9   members of the new consumer protocol send their id and epoch (KIP-848)
+v10  topics by their ids instead of their names (KIP-848)
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from asyncbroker.protocol.schema import BOOL, INT16, INT32, INT64, STRING, array, wire
+from asyncbroker.protocol.schema import BOOL, INT16, INT32, INT64, STRING, UUID, array, wire
 
 
 @dataclass(slots=True)
@@ -30,7 +31,8 @@ class OffsetFetchRequestTopic:
 class OffsetFetchRequestTopics:
     """The partitions to read of one topic (from v8 on)."""
 
-    name: str = wire(STRING)
+    name: str = wire(STRING, "8-9", ignorable=True)
+    topic_id: bytes = wire(UUID, "10+", ignorable=True)
     partition_indexes: list[int] = wire(array(INT32))
 
 
@@ -92,7 +94,8 @@ class OffsetFetchResponsePartitions:
 class OffsetFetchResponseTopics:
     """The offsets of one topic (from v8 on)."""
 
-    name: str = wire(STRING)
+    name: str = wire(STRING, "8-9", ignorable=True)
+    topic_id: bytes = wire(UUID, "10+", ignorable=True)
     partitions: list[OffsetFetchResponsePartitions] = wire(array(OffsetFetchResponsePartitions))
 
 

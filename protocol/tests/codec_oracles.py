@@ -122,6 +122,11 @@ def _kafka_python_classes() -> dict[str, Any]:
     return {message.__name__: message for message in ApiMessage.__subclasses__()}
 
 
+def kafka_python_knows(case: Case) -> bool:
+    """Whether kafka-python has the message; those of the consumer protocol (KIP-848) it has not."""
+    return case.api.name + case.kind in _kafka_python_classes()
+
+
 def kafka_python_decode(case: Case, data: bytes) -> Any:
     message_class = _kafka_python_classes()[case.api.name + case.kind]
     message = message_class.decode(data, version=case.version)

@@ -28,7 +28,13 @@ NONE_HERE = {
 }
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+# Without schemas there; their bytes are compared with kio's and with Kafka's own.
+UNKNOWN_TO_KAFKA_PYTHON = {"ConsumerGroupHeartbeat", "ConsumerGroupDescribe"}
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.api.name not in UNKNOWN_TO_KAFKA_PYTHON], ids=str
+)
 def test_table_says_what_the_schema_of_kafka_says(case: Case) -> None:
     schema = load_json(case.api.name + case.kind)
     assert case.codec.is_flexible == is_in(case.version, schema["flexibleVersions"])

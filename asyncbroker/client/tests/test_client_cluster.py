@@ -353,7 +353,7 @@ def test_committed_offsets_are_read_in_every_shape(
             OffsetFetchResponsePartitions(0, 5, metadata="here"),
             OffsetFetchResponsePartitions(1, -1),
         ]
-        topics = [OffsetFetchResponseTopics("flights", both)]
+        topics = [OffsetFetchResponseTopics("flights", partitions=both)]
         response = OffsetFetchResponse(groups=[OffsetFetchResponseGroup("g", topics)])
     broker.answers["OffsetFetch"] = response
     partitions = [FLIGHTS, TopicPartition("flights", 1)]

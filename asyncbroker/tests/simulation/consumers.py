@@ -310,7 +310,7 @@ class Member(Client):
         topics: dict[str, OffsetCommitRequestTopic] = {}
         for (topic, index), commit in commits.items():
             self.shared.history.add(commit)
-            of_topic = topics.setdefault(topic, OffsetCommitRequestTopic(topic, []))
+            of_topic = topics.setdefault(topic, OffsetCommitRequestTopic(topic))
             of_topic.partitions.append(OffsetCommitRequestPartition(index, commit.offset, -1, ""))
         if not topics:
             return
@@ -344,7 +344,10 @@ async def committed(
     """Asks for a group's offsets, and puts them into the history; None when it must be asked
     again. Raises Lost."""
     version = client.shared.versions["OffsetFetch"]
-    topics = [OffsetFetchRequestTopics(topic, wanted) for topic, wanted in indexes.items()]
+    topics = [
+        OffsetFetchRequestTopics(topic, partition_indexes=wanted)
+        for topic, wanted in indexes.items()
+    ]
     if version >= 8:
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=topics)])
     else:
