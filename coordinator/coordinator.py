@@ -22,7 +22,7 @@ from asyncbroker.coordinator.consumer.groups import ConsumerGroups
 from asyncbroker.coordinator.consumer.offsets import check_commit as check_consumer_commit
 from asyncbroker.coordinator.consumer.offsets import check_fetch
 from asyncbroker.coordinator.consumer.records import ConsumerRecord
-from asyncbroker.coordinator.consumer.settings import SettingsOf, default_settings
+from asyncbroker.coordinator.consumer.settings import SettingsOf
 from asyncbroker.coordinator.consumer.topics import TopicView
 from asyncbroker.coordinator.deadlines import RETENTION, DeadlineKind, Deadlines
 from asyncbroker.coordinator.effects import Caller, Effect, Instant, MemberKey, Token
@@ -80,11 +80,7 @@ class GroupCoordinator:
         self._config = config
         # A group id is that of a group of one kind only.
         self._groups: dict[str, Group] = {}
-        if settings_of is None:
-            settings = default_settings(config)
-            self._consumers = ConsumerGroups(config, topics, lambda _group_id: settings)
-        else:
-            self._consumers = ConsumerGroups(config, topics, settings_of)
+        self._consumers = ConsumerGroups(config, topics, settings_of)
         self._topics = topics
         self._offsets = Offsets()
         self._deadlines = Deadlines()

@@ -7,7 +7,8 @@ late because the disk is slow would have the member thrown out.
 v3   static members (KIP-345): FENCED_INSTANCE_ID
 v4   flexible (KIP-482)
 
-Not done: groups of the new consumer protocol (KIP-848), which have an API of their own.
+Members of the consumer protocol (KIP-848) have an API of their own; this one hears the members of
+their groups that speak the classic protocol (`coordinator/consumer/classic_members.py`).
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ v7   protocol type, and a null protocol name with errors (KIP-559): before, an e
 v8   reasons (KIP-800): they go into the log
 v9   skip_assignment for a static leader that comes back (KIP-814)
 
-Not done: groups of the new consumer protocol (KIP-848).
+A group of the consumer protocol (KIP-848) that has members takes members of this protocol in while
+it changes over: `coordinator/consumer/classic_members.py`.
 """
 
 from __future__ import annotations

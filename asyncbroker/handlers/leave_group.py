@@ -8,7 +8,8 @@ v3   a list of members, by member id or by instance id (KIP-345); before, one me
 v4   flexible (KIP-482)
 v5   reasons (KIP-800): they go into the log
 
-Not done: groups of the new consumer protocol (KIP-848).
+A group of the consumer protocol (KIP-848) that has members takes members of this protocol in while
+it changes over: `coordinator/consumer/classic_members.py`.
 """
 
 from __future__ import annotations

@@ -5,9 +5,7 @@ protocol type is empty). Raises COORDINATOR_LOAD_IN_PROGRESS as long as any are 
 
 v3   flexible (KIP-482)
 v4   states, and a filter by them (KIP-518)
-v5   types, and a filter by them (KIP-848): every group is "classic"
-
-Not done: groups of other types.
+v5   types, and a filter by them (KIP-848): "classic" and "consumer"
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ v4   flexible (KIP-482)
 v5   protocol type and name are mandatory, and have to be the group's (KIP-559): otherwise
      INCONSISTENT_GROUP_PROTOCOL
 
-Not done: groups of the new consumer protocol (KIP-848).
+A group of the consumer protocol (KIP-848) that has members takes members of this protocol in while
+it changes over: `coordinator/consumer/classic_members.py`.
 """
 
 from __future__ import annotations

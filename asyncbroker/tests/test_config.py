@@ -68,6 +68,11 @@ def test_every_attribute_is_a_setting_that_the_broker_obeys() -> None:
 def test_every_setting_that_the_broker_obeys_is_an_attribute_or_goes_into_one() -> None:
     goes_into_another = {
         "broker.id",
+        *(
+            f"group.consumer.{bound}.{name}"
+            for bound in ("min", "max")
+            for name in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
+        ),
         "log.dir",
         "log.dirs",
         "advertised.listeners",

@@ -29,7 +29,7 @@ from asyncbroker.coordinator.consumer.migration import (
 )
 from asyncbroker.coordinator.consumer.records import ConsumerRecord
 from asyncbroker.coordinator.consumer.regex import check_regex
-from asyncbroker.coordinator.consumer.settings import SettingsOf
+from asyncbroker.coordinator.consumer.settings import SettingsOf, default_settings
 from asyncbroker.coordinator.consumer.topics import TopicView
 from asyncbroker.coordinator.deadlines import (
     DeadlineKey,
@@ -74,10 +74,14 @@ REASONS = {
 class ConsumerGroups:
     """All consumer groups by their ids."""
 
-    def __init__(self, config: GroupConfig, topics: TopicView, settings_of: SettingsOf) -> None:
+    def __init__(
+        self, config: GroupConfig, topics: TopicView, settings_of: SettingsOf | None
+    ) -> None:
+        """Without `settings_of` no group has settings of its own."""
         self._config = config
         self._topics = topics
-        self._settings_of = settings_of
+        settings = default_settings(config)
+        self._settings_of = settings_of or (lambda _group_id: settings)
         self._groups: dict[str, ConsumerGroup] = {}
 
     def get(self, group_id: str) -> ConsumerGroup | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from asyncbroker.coordinator.config import GroupConfig
-from asyncbroker.coordinator.consumer.topics import NoTopics
+from asyncbroker.coordinator.consumer.topics import NoTopics, TopicView
 from asyncbroker.coordinator.coordinator import GroupCoordinator
 from asyncbroker.coordinator.effects import Append, Caller, Effect, Instant, Record, Reply
 from asyncbroker.protocol.consumer_protocol import (
@@ -75,10 +75,10 @@ class Scenario:
     """One partition's coordinator and its world."""
 
     config: GroupConfig = field(default_factory=GroupConfig)
+    topics: TopicView = field(default_factory=NoTopics)
     partitions: set[tuple[str, int]] = field(default_factory=lambda: {("t", 0), ("t", 1), ("u", 0)})
 
     def __post_init__(self) -> None:
-        self.topics = NoTopics()
         self.coordinator = GroupCoordinator(self.config, self.topics)
         self.now = Instant(0.0, 1_000_000)
         self.clients: dict[str, Client] = {}
