@@ -53,6 +53,7 @@ from asyncbroker.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from asyncbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from asyncbroker.protocol.schema import ZERO_UUID
 
 TOPIC = "dt"
 LEFT_OUT = frozenset({"throttle_time_ms", "host", "port", "error_message"})
@@ -114,8 +115,11 @@ class Questions:
 
     def _plain(self, value: Any) -> Any:
         if dataclasses.is_dataclass(value):
-            names = (field.name for field in dataclasses.fields(value))
-            return {n: self._plain(getattr(value, n)) for n in names if n not in LEFT_OUT}
+            fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+            # Versions that go by names have no ids.
+            if fields.get("topic_id") == ZERO_UUID:
+                del fields["topic_id"]
+            return {n: self._plain(field) for n, field in fields.items() if n not in LEFT_OUT}
         if isinstance(value, list):
             return sorted((self._plain(item) for item in value), key=json.dumps)
         if isinstance(value, (bytes, memoryview)):
