@@ -170,10 +170,10 @@ class World:
         }
         targets = [partition for target in group.targets.values() for partition in target]
         assert len(targets) == len(set(targets))
-        for member in self.c.members.values():
-            known = group.members.get(member.member_id)
-            if known is not None and member.epoch > 0:
-                assert member.owned <= set(known.owns()), (member, known)
+        for consumer in self.c.members.values():
+            known = group.members.get(consumer.member_id)
+            if known is not None and consumer.epoch > 0:
+                assert consumer.owned <= set(known.owns()), (consumer, known)
 
     def check_log(self) -> None:
         """What a restart finds is what is there."""
