@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from asyncbroker.log.errors import CorruptLog
 from asyncbroker.log.files import File
@@ -66,8 +66,10 @@ def find_range(
     end_offset: int,
     always_one: bool,
     may_block: bool,
+    on_gap: Callable[[int], None] | None = None,
 ) -> FileRange | None:
-    """What `PartitionLog.locate` gives for an offset inside the log, below `end_offset`."""
+    """What `PartitionLog.locate` gives for an offset inside the log, below `end_offset`. `on_gap`
+    is told where the next segment begins if the offset, and all behind it, is in no segment."""
     log_end, active, active_limit, recent = end
     limited_to = end_offset if end_offset < log_end else None
     found = _range_in_recent(
@@ -97,6 +99,8 @@ def find_range(
         )
         if found is not None:
             return found if found.size > 0 else None
+        if on_gap is not None and at + 1 < len(segments):
+            on_gap(segments[at + 1].base_offset)
     return None
 
 

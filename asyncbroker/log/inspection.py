@@ -48,6 +48,8 @@ from asyncbroker.log.segment import LOG_SUFFIX, segment_name
 CUT: Final = "cuts the log here, as the torn end of a crash"
 HOLE: Final = "answers CORRUPT_MESSAGE for these offsets and serves the rest"
 REBUILD: Final = "builds it anew when it is used"
+GAP: Final = "offsets before the next segment are missing: compacted away, or lost with a file"
+PASS: Final = "serves what is there, and tells of these offsets when a reader passes over them"
 REPLAY: Final = "writes them to the logs first of all"
 # What a start does about one that is damaged.
 OFFSET_CHECKPOINTS: Final = {
@@ -201,7 +203,12 @@ def check_data_directory(path: str) -> Iterator[Finding]:
 def check_partition(directory: str) -> Iterator[Finding]:
     """What is wrong with a partition. Reads all of it."""
     end_offset, last = 0, ""
+    is_compacted = recorded_offset_of(directory, CLEANER_OFFSETS) > 0
     for segment in segments_of(directory):
+        if last and segment.base_offset > end_offset and not is_compacted:
+            first, after = end_offset, segment.base_offset
+            where = os.path.getsize(last)
+            yield Finding(last, GAP, PASS, where, where, first, after, is_of_records=True)
         end_offset, last = (yield from check_segment(segment)), segment.path + LOG_SUFFIX
     promised = recovery_point_of(directory)
     if end_offset < promised:
@@ -339,12 +346,17 @@ def read_small(path: str) -> list[tuple[str, str]]:
 
 def recovery_point_of(directory: str) -> int:
     """Up to which offset a partition was promised, as its data directory says; 0 if it does not."""
+    return recorded_offset_of(directory, RECOVERY_POINTS)
+
+
+def recorded_offset_of(directory: str, checkpoint: str) -> int:
+    """What a checkpoint of its data directory says of a partition; 0 if it says nothing."""
     parent = os.path.dirname(os.path.abspath(directory))
     topic, _, index = os.path.basename(os.path.abspath(directory)).rpartition("-")
     try:
         names = {entry.name: entry.stat().st_size for entry in os.scandir(parent)}
         sums = CheckpointSums(RealFiles(), parent, names)
-        offsets = sums.decode(RECOVERY_POINTS, _read(os.path.join(parent, RECOVERY_POINTS)))
+        offsets = sums.decode(checkpoint, _read(os.path.join(parent, checkpoint)))
         return offsets.get((topic, int(index)), 0)
     except (FileNotFoundError, CorruptCheckpoint, ValueError):
         return 0

@@ -6,6 +6,8 @@ known, damage that is met on the way, and segments that are deleted meanwhile.
 
 from __future__ import annotations
 
+import functools
+import logging
 from typing import TYPE_CHECKING
 
 from asyncbroker.log.checking import find_what_was_seen
@@ -15,6 +17,8 @@ from asyncbroker.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from asyncbroker.log.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
 
 
 def find_in_log(
@@ -46,6 +50,7 @@ def find_in_log(
             end_offset=end_offset,
             always_one=always_one,
             may_block=may_block,
+            on_gap=None if log.config.is_compacted else functools.partial(_tell_gap, log, offset),
         )
     except FileNotFoundError as error:
         if offset >= log.log_start_offset:
@@ -60,4 +65,15 @@ def find_in_log(
     # It is known now, and may lie elsewhere than at this offset.
     return find_in_log(
         log, offset, bytes_max, end_offset=end_offset, always_one=always_one, may_block=may_block
+    )
+
+
+def _tell_gap(log: PartitionLog, offset: int, next_offset: int) -> None:
+    """Who opens a log after a stop in order does not look for what is missing of older segments."""
+    logger.error(
+        "%s: offsets %d to %d are in no segment, and a reader passes over them: they were "
+        "compacted away once, or are lost",
+        log.directory,
+        offset,
+        next_offset - 1,
     )

@@ -108,6 +108,19 @@ def test_every_kind_of_damage_is_listed_with_file_position_and_offsets(data: Pat
     assert text.endswith("6 found\n")
 
 
+def test_a_segment_that_is_gone_between_others_is_listed_unless_its_log_is_compacted(
+    data: Path,
+) -> None:
+    for suffix in (".log", ".index", ".timeindex"):
+        segment(data, 3, suffix).unlink()
+    found = run("check", data)
+    assert found.exit_code == 1
+    assert "compacted away, or lost with a file: offsets 3 to 5" in found.output
+    assert "nothing to repair" in run("repair", data, "--yes").output
+    (data / "cleaner-offset-checkpoint").write_text("0\n1\nflights 0 9\n")
+    assert run("check", data).output == "no damage\n"
+
+
 def test_a_repair_says_what_it_will_do_and_then_does_it(data: Path) -> None:
     for offset in (1, 4, 10):
         base = offset // 3 * 3

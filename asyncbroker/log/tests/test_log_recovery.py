@@ -214,6 +214,21 @@ def test_a_promised_segment_that_is_gone_between_others_is_told(
 
 
 @pytest.mark.parametrize("is_removed", [False, True])
+def test_a_reader_that_passes_over_a_segment_that_is_gone_is_told_of(
+    is_removed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A stop in order leaves no reason to look at older segments."""
+    log = open_log(with_a_gap(is_removed), is_clean=True, recovery_point=9)
+    assert not caplog.text
+    assert [offset for offset, _ in read_all(log)] == [0, 1, 2, 6, 7, 8]
+    assert "offsets 3 to 5 are in no segment, and a reader passes over them" in caplog.text
+    caplog.clear()
+    log.set_config(with_config(is_compacted=True))
+    read_all(log)
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
 def test_a_log_ends_where_a_power_cut_left_a_gap_and_keeps_the_rest_aside(
     is_removed: bool,
 ) -> None:
