@@ -33,7 +33,7 @@ class BrokerProcess:
 
     def __init__(self, data: Path, settings: tuple[str, ...] = SETTINGS) -> None:
         self._data = data
-        self._settings = settings
+        self.settings = settings
         self._process: subprocess.Popen[str] | None = None
         self.bootstrap_servers = "127.0.0.1:0"
 
@@ -44,17 +44,22 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Starts the process and waits for the line that says that it answers."""
-        command = [sys.executable, *self.program, "serve", "--data", str(self._data)]
-        command += ["--listen", self.bootstrap_servers]
-        for setting in self._settings:
-            command += ["--set", setting]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.begin_start()
+        assert self._process is not None
         assert self._process.stdout is not None
         line = self._process.stdout.readline().split()
         if line[:2] != ["asyncbroker", "ready"]:
             self.kill()
             raise AssertionError(f"not ready: {line}")
         self.bootstrap_servers = line[2]
+
+    def begin_start(self) -> None:
+        """Starts the process, and does not wait for it."""
+        command = [sys.executable, *self.program, "serve", "--data", str(self._data)]
+        command += ["--listen", self.bootstrap_servers]
+        for setting in self.settings:
+            command += ["--set", setting]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def kill(self) -> None:
         """`kill -9`: the process gets no chance to write or close anything."""

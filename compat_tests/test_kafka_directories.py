@@ -222,8 +222,20 @@ def test_a_directory_of_kafkas_is_served_records_groups_and_transactions(
             assert found == kafka.committed
             assert broker.stop() == 0
             broker.start()
+        # A producer of ours is taken for none of those that Kafka has had.
+        produce_each(servers, PLAIN, ours := [b"ours-%d" % number for number in range(3)])
+        found = consume(servers, PLAIN, ours[-1])
+        assert [value for _, _, value in found[len(kafka.plain) :]] == ours
     finally:
         broker.kill()
+
+
+def produce_each(servers: str, topic: str, values: list[bytes]) -> None:
+    """A batch for each value."""
+    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
+    for value in values:
+        producer.produce(topic, value)
+        assert producer.flush(60) == 0
 
 
 def written_by_ours(data: Path) -> Found:
