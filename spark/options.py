@@ -20,6 +20,7 @@ from asyncbroker.client.errors import ClientError
 from asyncbroker.client.partitions import READ_COMMITTED, READ_UNCOMMITTED
 from asyncbroker.client.security import Security, security_of
 from asyncbroker.spark.offset_limits import OffsetLimit, check_order, ending_limit, starting_limit
+from asyncbroker.spark.typed_schema import Formats, formats_from
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ class ReadOptions:
     min_partitions: int | None
     max_records_per_partition: int | None
     columns: tuple[str, ...]
+    formats: Formats
     include_headers: bool
     fail_on_data_loss: bool
     poll_timeout_ms: int
@@ -101,6 +103,7 @@ class ReadOptions:
             columns=tuple(
                 name.strip() for name in given.get("columns", "").split(",") if name.strip()
             ),
+            formats=formats_from(given),
             include_headers=flag(given, "includeHeaders", False),
             fail_on_data_loss=flag(given, "failOnDataLoss", True),
             poll_timeout_ms=positive(given, "kafkaConsumer.pollTimeoutMs") or POLL_TIMEOUT_MS,
@@ -137,6 +140,8 @@ _REFUSED_KAFKA_OPTIONS: Final = {
 
 _SOURCE_OPTIONS: Final = (
     *("subscribe", "subscribePattern", "assign", "includeHeaders", "failOnDataLoss", "columns"),
+    *("keyFormat", "keySchema", "keySchemaFile", "onDecodeError", "columnNameOfCorruptRecord"),
+    *("valueFormat", "valueSchema", "valueSchemaFile"),
     *("startingOffsets", "startingOffsetsByTimestamp", "startingTimestamp"),
     *("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"),
     *("startingOffsetsByTimestampStrategy", "minPartitions", "maxRecordsPerPartition"),

@@ -16,6 +16,7 @@ from asyncbroker.spark.columns import projected_columns
 from asyncbroker.spark.fetcher import OffsetsMissing, fetch, open_cluster, remaining_range
 from asyncbroker.spark.options import ReadOptions
 from asyncbroker.spark.planner import OffsetRange
+from asyncbroker.spark.typed_schema import TypedField, typed_fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,21 +28,41 @@ class RangeReader:
     """Reads ranges into the columns of a schema."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        """Raises ValueError for a schema that asks for other than the source's columns."""
+        """Raises ValueError for a schema that asks for what the source cannot give."""
         self._options = options
-        self._columns = projected_columns(schema)
+        self._fields: list[TypedField] | None = None
         self._names = schema.fieldNames()
-
-    @property
-    def column_of(self) -> dict[str, str]:
-        """Which of the source's columns stands behind each name."""
-        return dict(zip(self._names, self._columns, strict=True))
+        if not options.formats.are_typed:
+            self._columns = projected_columns(schema)
+            self.column_of = dict(zip(self._names, self._columns, strict=True))
+            return
+        self._fields = typed_fields(schema, options.formats)
+        # The offset is for errors to name.
+        columns = [*(one.column for one in self._fields), "offset"]
+        self._columns = self._names = list(dict.fromkeys(columns))
+        self.column_of = {
+            one.field.name: one.column for one in self._fields if one.origin == "column"
+        }
 
     def read(self, wanted: OffsetRange | None) -> Iterator[pa.RecordBatch]:
         """The records of a range; of None there are none: Spark makes one partition without a
-        value of an empty list of them."""
+        value of an empty list of them. Raises DataLost, CorruptBatch, UndecodableValue,
+        ClientError."""
         if wanted is None:
             return
+        if self._fields is None:
+            yield from self._records(wanted)
+            return
+        # Only executors need pyarrow and numpy, and both take a while to import.
+        from asyncbroker.spark.typed_values import TypedColumns
+
+        typed = TypedColumns(self._fields, self._options.formats, wanted.partition)
+        for records in self._records(wanted):
+            rows = typed.rows(records)
+            if len(rows):
+                yield rows
+
+    def _records(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         with open_cluster(self._options) as cluster:
             while wanted.size:
                 decoder = self._decoder(wanted)
@@ -54,7 +75,6 @@ class RangeReader:
                 yield from decoder.rest()
 
     def _decoder(self, wanted: OffsetRange) -> Decoder:
-        # Only executors need pyarrow and numpy, and both take a while to import.
         from asyncbroker.spark.decoder import Decoder
 
         return Decoder(

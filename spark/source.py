@@ -24,6 +24,7 @@ from asyncbroker.spark.columns import chosen_schema, full_schema
 from asyncbroker.spark.offset_limits import stream_limits
 from asyncbroker.spark.options import ReadOptions, warn_of_ineffective
 from asyncbroker.spark.reader import BatchReader
+from asyncbroker.spark.typed_schema import with_formats
 
 if TYPE_CHECKING:
     from asyncbroker.spark.stream_reader import StreamReader
@@ -42,8 +43,10 @@ class AsyncbrokerDataSource(DataSource):
         Raises ValueError for options."""
         options = self._options_of_any_query()
         if options.columns:
-            return chosen_schema(options.columns)
-        return full_schema(include_headers=options.include_headers)
+            chosen = chosen_schema(options.columns)
+        else:
+            chosen = full_schema(include_headers=options.include_headers)
+        return with_formats(chosen, options.formats)
 
     def _options_of_any_query(self) -> ReadOptions:
         """Nobody says here whether it will be a batch or a stream, and what one refuses the other

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 from asyncbroker.client.cluster import Cluster, TopicPartition
@@ -48,13 +48,13 @@ class Topics:
     """Makes topics, and knows what is in them."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
         self.records: dict[TopicPartition, list[Record]] = {}
 
     def create(self, partitions: int = PARTITIONS, **configs: str) -> str:
         name = f"topic-{uuid.uuid4().hex[:12]}"
         dotted = {key.replace("_", "."): value for key, value in configs.items()}
-        create_topic(self._cluster, name, partitions=partitions, configs=dotted)
+        create_topic(self.cluster, name, partitions=partitions, configs=dotted)
         return name
 
     def fill(self, topic: str, partitions: int, codecs: list[Compression]) -> None:
@@ -66,7 +66,7 @@ class Topics:
                 added = some_records(index, len(known))
                 known += added
                 batches[partition] = build_batch(added, compression=codec)
-            produce(self._cluster, batches)
+            produce(self.cluster, batches)
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +177,22 @@ def test_filters_find_the_same_rows_whether_they_are_pushed_down_or_not(
             for number in late_ones
         ]
     }
+
+
+def test_json_is_decoded_into_the_users_schema(read: Read, topics: Topics) -> None:
+    topic = topics.create(partitions=1)
+    values = [b'{"name":"a","at":"2024-01-01T00:00:00Z"}', b"{", None]
+    records = [Record(0, NOW, None, value) for value in values]
+    produce(topics.cluster, {TopicPartition(topic, 0): build_batch(records)})
+    schema = "offset bigint, name string, at timestamp, _corrupt_record string"
+    frame = read(topic, valueFormat="json", onDecodeError="null").schema(schema).load()
+    assert [tuple(row) for row in frame.orderBy("offset").collect()] == [
+        (0, "a", datetime(2024, 1, 1), None),
+        (1, None, None, "{"),
+        (2, None, None, None),
+    ]
+    with pytest.raises(PythonException, match="offset 1: the value is not what valueFormat=json"):
+        read(topic, valueFormat="json").schema(schema).load().collect()
 
 
 def test_sql_can_read_it(spark: SparkSession, spark_bootstrap_servers: str, filled: str) -> None:
