@@ -167,8 +167,10 @@ class Segment:
                 self.file = self._files.open(self.log_path, create=create)
 
     def good_until(self, position: int, limit: int) -> int:
-        """Where the first damage at or after `position` begins, or `limit` if that comes first."""
-        return min([limit, *(at for at in self.holes if at >= position)])
+        """Where the first damage at or after `position` begins, or `limit` if that comes first.
+        That is `position` itself also where it lies in the middle of damage."""
+        begins = (at for at, hole in self.holes.items() if max(at, hole.end - 1) >= position)
+        return min(limit, max(position, min(begins, default=limit)))
 
     # ---- appending and recovering
 

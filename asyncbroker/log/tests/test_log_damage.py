@@ -133,6 +133,18 @@ def test_a_bit_flip_in_the_log_is_a_hole_of_that_batch_for_good(how: str, is_cle
         assert not [name for name in names(files) if "quarantined" in name]
 
 
+@pytest.mark.parametrize("how", ["payload", "CRC"])
+def test_who_stumbles_into_the_middle_of_damage_is_refused_as_well(how: str) -> None:
+    """The range was found before it was known that the damage begins further ahead."""
+    files = written()
+    for offset in (4, 5):
+        DAMAGES[how](files, path_of(offset), position_of(offset))
+    log = opened(files, is_clean=True)
+    assert refused(log, 5)
+    assert refused(log, 4)
+    assert list(offsets(log)) == [0, 1, 2, 3, *range(6, COUNT)]
+
+
 def test_what_lies_before_and_behind_damage_is_read_without_it() -> None:
     files = written()
     flip(files, path_of(4), position_of(4) + 70)
