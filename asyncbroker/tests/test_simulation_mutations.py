@@ -5,20 +5,23 @@ first few sees it. The broken places are those in which brokers have lost data b
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import pytest
 
+from asyncbroker import fetch_sessions
 from asyncbroker.commits import Commits
 from asyncbroker.coordinator import coordinator, offset_requests
 from asyncbroker.coordinator.group import Group
 from asyncbroker.coordinator.offsets import Offsets
+from asyncbroker.log import checking, damage_search
 from asyncbroker.log.durability import Durability
 from asyncbroker.log.log_directory import LogDirectory
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.producers import ProducerState
 from asyncbroker.log.recovery import Recovery
-from asyncbroker.tests.simulation.disk import DiskSpeed, SimulatedFiles
+from asyncbroker.tests.simulation.disk import DiskSpeed, SimulatedFiles, SimulatedStore
 from asyncbroker.tests.simulation.simulate import Run, simulate
 
 SEEDS_MAX: Final = 60
@@ -127,6 +130,46 @@ def test_members_of_the_past_that_are_heard_are_found(monkeypatch: pytest.Monkey
 def test_a_log_start_that_a_restart_forgets_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LogDirectory, "record_log_starts", lambda *_: None)
     found_in("deleted-but-visible")
+
+
+def test_news_that_a_fetch_session_keeps_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only offsets that move are told, and not records that are left over from the last answer."""
+    monkeypatch.setattr(fetch_sessions, "_has_records", lambda _: False)
+    found_in("stuck in : reader")
+
+
+def test_damage_that_is_served_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking, "checked", lambda _, located: located)
+    found_in("a damaged batch", change=flipped_bits)
+
+
+def test_damage_that_takes_its_neighbours_away_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies behind a damaged batch is taken for damaged as well."""
+    original = damage_search._range_of
+
+    def to_the_end(segment: Any, found: Any, log_end_offset: int) -> Any:
+        stretch = original(segment, found, log_end_offset)
+        return stretch._replace(end=segment.size, next_offset=log_end_offset)
+
+    monkeypatch.setattr(damage_search, "_range_of", to_the_end)
+    found_in("CORRUPT_MESSAGE", change=flipped_bits)
+
+
+def flipped_bits(run: Run) -> None:
+    """So that there is damage in most runs."""
+    run.nemesis.do_only(["flipped bit", "stop"])
+
+
+def test_a_deletion_that_is_not_stored_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Success is answered though the metadata store could not take it."""
+
+    def apply(self: SimulatedStore, changes: Any) -> None:
+        with suppress(OSError):
+            original(self, changes)
+
+    original = SimulatedStore.apply
+    monkeypatch.setattr(SimulatedStore, "apply", apply)
+    found_in("is there again", change=lambda run: run.nemesis.do_only(["failed commit", "kill"]))
 
 
 def test_a_group_that_is_stuck_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,6 +108,11 @@ class Contents:
             self.data.extend(bytes(size - len(self.data)))
         self._sizes.append(size)
 
+    def flip(self, position: int, bits: int) -> None:
+        """The disk shows other bits at a position, and nobody has written them."""
+        self._own()
+        self.data[position] ^= bits
+
     def sync(self) -> None:
         if not self.is_lost:
             self._forgotten_count += len(self._writes)

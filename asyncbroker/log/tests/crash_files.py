@@ -138,6 +138,10 @@ class CrashFiles:
         """All files with their paths, for comparisons."""
         return dict(self._root.walk(""))
 
+    def contents_of(self, path: str) -> Contents:
+        """One file's bytes and past, for whoever damages it."""
+        return self._contents(path)
+
     def _with_root(self, root: Directory) -> CrashFiles:
         files = CrashFiles(sector_bytes=self._sector_bytes)
         files._root = root

@@ -201,6 +201,10 @@ class History:
     compacted: set[str] = field(default_factory=set)
     expiring: set[str] = field(default_factory=set)
 
+    # Offsets of places, from the first up to the second, whose bytes were damaged on the disk: they
+    # may be refused from then on, and must not be read as anything else.
+    damaged: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+
     # Who did not come to an end though nothing was in the way any more.
     stuck: list[str] = field(default_factory=list)
 
@@ -210,6 +214,10 @@ class History:
     def add(self, operation: Operation) -> None:
         """Records an operation when it begins (or when it is over, if it changes nothing)."""
         self.operations.append(operation)
+
+    def is_damaged(self, place: str, offset: int) -> bool:
+        """Whether the record at an offset may be refused."""
+        return any(first <= offset < end for first, end in self.damaged.get(place, ()))
 
     def sends(self) -> Iterable[Send]:
         return (each for each in self.operations if isinstance(each, Send))

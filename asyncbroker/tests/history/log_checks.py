@@ -145,7 +145,7 @@ def lost_writes(view: LogView, place: str) -> Iterator[Anomaly]:
             )
         if place in view.history.compacted:
             is_there = is_there or send.offset < 0 or _is_superseded(send, final.records)
-        if is_there or view.may_be_lost(send):
+        if is_there or view.may_be_lost(send) or view.history.is_damaged(place, send.offset):
             continue
         yield Anomaly(
             "unseen" if send.offset < 0 else "lost-write",
@@ -313,7 +313,9 @@ def bad_polls(view: LogView, place: str) -> Iterator[Anomaly]:
         missing = [
             offset
             for offset in range(final.log_start, final.end_offset)
-            if offset not in there and not view.is_gap_allowed(place, offset, FOREVER)
+            if offset not in there
+            and not view.is_gap_allowed(place, offset, FOREVER)
+            and not view.history.is_damaged(place, offset)
         ]
         if missing:
             yield Anomaly(

@@ -30,7 +30,8 @@ from asyncbroker.protocol.messages.produce import (
 )
 from asyncbroker.protocol.records import Record, build_batch
 from asyncbroker.tests.history.history import ALL, Outcome, Removal, Send, Trim
-from asyncbroker.tests.simulation.client import PASSING, Client, Shared, fetch, place_of
+from asyncbroker.tests.simulation.client import PASSING, Client, Shared, place_of
+from asyncbroker.tests.simulation.fetching import fetch
 from asyncbroker.tests.simulation.link import Lost
 
 # Clients keep the right time when the broker's clock jumps. After a restart with a clock that is
@@ -178,7 +179,11 @@ class Churn(Client):
                 # What is still on its way must not meet another topic of this name.
                 number += 1
                 self.shared.history.add(Removal(self.name, frozenset({f"{name}/{life}"}), self.now))
+                await self.pause(0.5)
+                continue
             await self.pause(0.5)
+            if await _id_of(self, name) is not None:
+                self.shared.complain(self.name, f"{name}/{life} was deleted and is there again")
         self.disconnect()
         self.is_done = True
 

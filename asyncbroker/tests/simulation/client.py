@@ -10,9 +10,7 @@ from random import Random
 from typing import Any, Final
 
 from asyncbroker.protocol.errors import ErrorCode
-from asyncbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from asyncbroker.protocol.records import batches, records_of, verify_crc
-from asyncbroker.tests.history.history import History, Poll, Seen
+from asyncbroker.tests.history.history import History
 from asyncbroker.tests.simulation.link import Link, Lost
 from asyncbroker.tests.simulation.network import Network
 from asyncbroker.tests.simulation.world import VirtualLoop, World
@@ -45,6 +43,8 @@ class Shared:
     topic_ids: dict[str, bytes] = field(default_factory=dict)
     # How many requests of each kind were sent.
     sent: Counter[str] = field(default_factory=Counter)
+    # What else is worth knowing of a run: how often it has met this and that.
+    met: Counter[str] = field(default_factory=Counter)
     # No new work: what is begun is brought to its end.
     is_finishing: bool = False
 
@@ -118,101 +118,6 @@ class Client:
     def note(self, *words: object) -> None:
         """Tells the run's diary."""
         self.world.note(self.name, *words)
-
-
-@dataclass(slots=True)
-class Fetched:
-    """One partition's answer to a fetch."""
-
-    code: ErrorCode
-    log_start: int
-    next_position: int
-
-
-async def fetch(
-    client: Client,
-    positions: Mapping[tuple[str, int], int],
-    *,
-    wait_ms: int,
-    partition_bytes_max: int = 4096,
-) -> dict[tuple[str, int], Fetched]:
-    """Fetches from partitions, and puts what came into the history. Raises Lost."""
-    shared = client.shared
-    version = shared.versions["Fetch"]
-    topics: dict[str, FetchTopic] = {}
-    for (name, index), position in positions.items():
-        topic = topics.get(name)
-        if topic is None:
-            named = {"topic": name} if version < 13 else {"topic_id": shared.topic_ids[name]}
-            topic = topics[name] = FetchTopic(partitions=[], **named)
-        topic.partitions.append(
-            FetchPartition(
-                partition=index, fetch_offset=position, partition_max_bytes=partition_bytes_max
-            )
-        )
-    request = FetchRequest(
-        max_wait_ms=wait_ms,
-        min_bytes=1,
-        isolation_level=client.random.randrange(2),
-        topics=list(topics.values()),
-    )
-    link = await client.connected()
-    started = client.now
-    response = await link.ask("Fetch", version, request)
-    names = {id_: name for name, id_ in shared.topic_ids.items()}
-    fetched: dict[tuple[str, int], Fetched] = {}
-    for topic_answer in response.responses:
-        name = topic_answer.topic if version < 13 else names[topic_answer.topic_id]
-        for answer in topic_answer.partitions:
-            key = (name, answer.partition_index)
-            fetched[key] = _take(client, key, positions[key], started, answer)
-    return fetched
-
-
-def _take(
-    client: Client, key: tuple[str, int], position: int, started: float, answer: Any
-) -> Fetched:
-    code = ErrorCode(answer.error_code)
-    if code is not ErrorCode.NONE:
-        client.note("fetch", *key, position, code.name)
-        return Fetched(code, answer.log_start_offset, position)
-    records, next_position = seen_in(bytes(answer.records), position, client)
-    if records or client.random.random() < 0.3:
-        client.note("fetch", *key, position, next_position, answer.high_watermark)
-    client.shared.history.add(
-        Poll(
-            client.name,
-            place_of(*key),
-            position,
-            started,
-            client.now,
-            records,
-            answer.high_watermark,
-            answer.last_stable_offset,
-            answer.log_start_offset,
-        )
-    )
-    return Fetched(code, answer.log_start_offset, next_position)
-
-
-def seen_in(data: bytes, position: int, client: Client) -> tuple[list[Seen], int]:
-    """The records from `position` on in some batches, as a consumer sees them, and where the next
-    one is. A compacted batch may have no record at all."""
-    next_position = position
-    seen: list[Seen] = []
-    for header, batch in batches(data):
-        if len(batch) < header.size:
-            break
-        if not verify_crc(batch, header):
-            client.shared.complain(client.name, f"a damaged batch at {header.base_offset}")
-        epoch = header.partition_leader_epoch
-        next_position = header.next_offset
-        seen += [
-            Seen(record.offset, record.value, record.key, epoch)
-            for record in records_of(batch, header)
-            if record.offset >= position
-        ]
-    return seen, next_position
 
 
 def place_of(topic: str, index: int) -> str:

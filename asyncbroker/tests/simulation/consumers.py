@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import Final
 
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -22,60 +22,64 @@ from asyncbroker.protocol.messages.offset_fetch import (
 )
 from asyncbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from asyncbroker.tests.history.history import Assigned, Commit, Committed, Joined, Outcome
-from asyncbroker.tests.simulation.client import PASSING, Client, Shared, fetch, place_of
+from asyncbroker.tests.simulation.client import PASSING, Client, Shared, place_of
+from asyncbroker.tests.simulation.fetching import (
+    FetchSession,
+    Key,
+    fetch,
+    next_position,
+    offset_at,
+)
 from asyncbroker.tests.simulation.link import Lost
 
 SESSION_MS: Final = 1500
 HEARTBEAT_SECONDS: Final = 0.3
 
-Key = tuple[str, int]
-
 
 class Reader(Client):
-    """Reads all partitions of some topics, from the beginning, over and over."""
+    """Reads all partitions of some topics, from the beginning, over and over, in a fetch session
+    or without one; in the end up to what was the end when all faults were over."""
 
     def __init__(self, shared: Shared, name: str, topics: list[str]) -> None:
         super().__init__(shared, name)
         self._topics = topics
+        self._positions: dict[Key, int] = {}
+        self._session = FetchSession() if self.random.random() < 0.7 else None
 
     async def run(self) -> None:
-        """Reads until the run is finishing."""
-        positions: dict[Key, int] = {}
+        """Reads until the run is finishing, and then to the end."""
+        positions = self._positions
         while not self.shared.is_finishing:
             for topic in self._topics:
                 for index in range(self.shared.topics.get(topic, 0)):
                     positions.setdefault((topic, index), 0)
             await self.pause(0.1)
-            if not positions:
-                continue
-            try:
-                fetched = await fetch(
-                    self,
-                    positions,
-                    wait_ms=self.random.choice([0, 50, 500]),
-                    partition_bytes_max=self.random.choice([1, 300, 4096]),
-                )
-            except Lost:
-                continue
-            for key, answer in fetched.items():
-                positions[key] = next_position(self, key, positions[key], answer)
-            if self.random.random() < 0.05:
+            if positions:
+                await self._read(self.random.choice([1, 300, 4096]))
+            if positions and self.random.random() < 0.05:
                 # Reads something again: it must be what it was.
                 key = self.random.choice(list(positions))
                 positions[key] = self.random.randint(0, positions[key])
+        ends = {key: await offset_at(self, key, -1) for key in positions}
+        while any(positions[key] < end for key, end in ends.items()):
+            await self._read(self.random.choice([300, 4096]))
         self.disconnect()
         self.is_done = True
 
-
-def next_position(client: Client, key: Key, position: int, answer: Any) -> int:
-    """Where to read on after an answer."""
-    if answer.code is ErrorCode.NONE:
-        return int(answer.next_position)
-    if answer.code is ErrorCode.OFFSET_OUT_OF_RANGE:
-        return max(0, int(answer.log_start))
-    if answer.code not in PASSING:
-        client.shared.complain(client.name, f"fetch of {place_of(*key)}: {answer.code.name}")
-    return position
+    async def _read(self, partition_bytes_max: int) -> None:
+        try:
+            fetched = await fetch(
+                self,
+                self._positions,
+                wait_ms=self.random.choice([0, 50, 500]),
+                partition_bytes_max=partition_bytes_max,
+                session=self._session,
+            )
+        except Lost:
+            await self.pause(0.1)
+            return
+        for key, answer in fetched.items():
+            self._positions[key] = await next_position(self, key, self._positions[key], answer)
 
 
 class Rejoin(Exception):
@@ -98,6 +102,7 @@ class Member(Client):
         self._positions: dict[Key, int] = {}
         self._committed: dict[Key, int] = {}
         self._has_committed = False
+        self._session = FetchSession() if self.random.random() < 0.5 else None
 
     async def run(self) -> None:
         """Joins, reads and commits, and joins again, until the run is finishing and a last round
@@ -232,9 +237,12 @@ class Member(Client):
                     self,
                     {key: self._positions[key] for key in self._owned},
                     wait_ms=self.random.choice([0, 100, 300]),
+                    session=self._session,
                 )
                 for key, answer in fetched.items():
-                    self._positions[key] = next_position(self, key, self._positions[key], answer)
+                    self._positions[key] = await next_position(
+                        self, key, self._positions[key], answer
+                    )
             if self.random.random() < 0.6 or self.shared.is_finishing:
                 await self._commit()
             await self._heartbeat()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,14 +23,21 @@ from asyncbroker.log.tests.crash_files import (
     Died,
     PartialWrite,
 )
+from asyncbroker.metadata_store import Change, MemoryMetadataStore, StoredState
 from asyncbroker.tests.simulation.jobs import current_job
 from asyncbroker.tests.simulation.world import World
 
 READS: Final = frozenset({"pread", "pread_nowait", "read_whole"})
 SYNCS: Final = frozenset({"datasync", "sync_directory"})
 
+# A commit of the metadata store, which is all or nothing.
+COMMITS: Final = frozenset({"apply_metadata"})
+
 # What needs room on the disk.
 GROWS: Final = frozenset({"create", "pwrite", "make_directory"})
+
+# What fails with EIO, by the names of the faults.
+FAILING: Final = (("read", READS), ("write", GROWS), ("sync", SYNCS), ("metadata", COMMITS))
 
 CALL_SECONDS: Final = 30e-6
 
@@ -56,6 +63,8 @@ class Disk:
         # How many of the next calls of a kind fail with EIO.
         self.failing: Counter[str] = Counter()
         self.failed_calls: list[str] = []
+        # A failed commit loses nothing that was promised; but what asked for it may give up.
+        self.has_failed_commit = False
         # The process dies in the n-th change from now; negative: it does not.
         self.die_in = -1
         self.on_death: Callable[[], None] = lambda: None
@@ -129,7 +138,7 @@ class SimulatedFiles(CrashFiles):
             return
         job, workers = running
         seconds = CALL_SECONDS * self._world.random.random()
-        if operation in SYNCS:
+        if operation in SYNCS or operation in COMMITS:
             seconds += self._world.between(self._disk.speed.sync_min, self._disk.speed.sync_max)
         workers.pause(job, seconds)
         self._live()
@@ -140,17 +149,42 @@ class SimulatedFiles(CrashFiles):
 
     def _fail(self, operation: str, path: str) -> None:
         disk = self._disk
-        code = errno.ENOSPC if disk.is_full and operation in GROWS else 0
-        for kind, calls in (("read", READS), ("write", GROWS), ("sync", SYNCS)):
+        is_commit = operation in COMMITS
+        code = errno.ENOSPC if disk.is_full and (is_commit or operation in GROWS) else 0
+        for kind, calls in FAILING:
             if disk.failing[kind] > 0 and operation in calls:
                 disk.failing[kind] -= 1
                 code = errno.EIO
         if code:
-            disk.failed_calls.append(operation)
+            if is_commit:
+                disk.has_failed_commit = True
+            else:
+                disk.failed_calls.append(operation)
             self._world.note("fails", operation, path, errno.errorcode[code])
             if operation == "pwrite":
                 raise PartialWrite(code, self._world.random.random())
             raise OSError(code, os.strerror(code), path)
+
+
+class SimulatedStore:
+    """The metadata store of a machine: a commit takes time, may fail, and the process may die
+    before it, after it, and in between, where it is done and nobody has been told."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._store = MemoryMetadataStore()
+
+    def open(self) -> StoredState:
+        return self._store.open()
+
+    def apply(self, changes: Sequence[Change]) -> None:
+        files = self._disk.files
+        files.called("apply_metadata", "metadata")
+        self._store.apply(changes)
+        files.take_time("apply_metadata")
+
+    def close(self) -> None:
+        self._store.close()
 
 
 class SimulatedFile(CrashFile):

@@ -14,12 +14,11 @@ from random import Random
 from asyncbroker.broker import Broker
 from asyncbroker.config import BrokerConfig
 from asyncbroker.log.errors import DirectoryRefused
-from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.metrics import Metrics
 from asyncbroker.runner import make_connections, stop_in_order
 from asyncbroker.server import Server
 from asyncbroker.tests.simulation import network
-from asyncbroker.tests.simulation.disk import Disk
+from asyncbroker.tests.simulation.disk import Disk, SimulatedStore
 from asyncbroker.tests.simulation.jobs import SimulatedWorkers
 from asyncbroker.tests.simulation.network import Network
 from asyncbroker.tests.simulation.world import VirtualClock, VirtualLoop, WallClock, World
@@ -61,7 +60,7 @@ class Machine:
         self.disk.on_death = self._died_in_call
         self.wall = WallClock(1_700_000_000_000)
         self.config = _config(tuple(sorted(settings.items())))
-        self.store = MemoryMetadataStore()
+        self.store = SimulatedStore(self.disk)
         self.process: Process | None = None
         self.start_count = 0
         # What no broker may do: bugs that it met in itself, starts that failed.
@@ -103,7 +102,7 @@ class Machine:
             await broker.start()
         except (DirectoryRefused, OSError) as error:
             self.world.note("start refused", error)
-            if not self.disk.failed_calls:
+            if not self.disk.failed_calls and not self.disk.has_failed_commit:
                 self.complaints.append(f"start {process.number} refused: {error}")
             self._gone(process, "refused")
             return
@@ -185,6 +184,13 @@ class Machine:
         if self.process is not None:
             self.world.note("pause", f"{seconds:.3f}")
             self.process.loop.paused_until = self.world.now + seconds
+
+    def hurry(self) -> None:
+        """Has the broker do now what it does now and then: each minute, or each week."""
+        process = self.process
+        if process is not None and process.is_serving and not process.is_stopping:
+            assert process.broker is not None
+            process.loop.call_soon(process.broker.hurry)
 
     # ---- bugs
 

@@ -8,10 +8,12 @@ meet its partner in the next.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Final
 
 from asyncbroker.tests.history.history import End, Ended, History
+from asyncbroker.tests.simulation.client import place_of
+from asyncbroker.tests.simulation.damage import flip_bit
 from asyncbroker.tests.simulation.disk import DiskSpeed
 from asyncbroker.tests.simulation.machine import Machine
 from asyncbroker.tests.simulation.network import Network
@@ -20,6 +22,9 @@ from asyncbroker.tests.simulation.network import Network
 PAUSE_SECONDS_MAX: Final = 0.8
 
 RESTART_SECONDS_MAX: Final = 0.5
+
+# How often, with a fault, the broker's chores all become due, which are due each minute or week.
+HURRY_CHANCE: Final = 0.1
 
 # How many calls to the files a process that is to die in one of them makes before, at most.
 CALLS_MAX: Final = 150
@@ -30,15 +35,20 @@ _ENDS: Final = {"stop": End.STOP, "kill": End.KILL, "power": End.POWER}
 class Nemesis:
     """Does it, and counts it."""
 
-    def __init__(self, machine: Machine, network: Network, history: History) -> None:
+    def __init__(
+        self, machine: Machine, network: Network, history: History, damageable: Set[str]
+    ) -> None:
+        """`damageable`: the topics of which a bit may flip."""
         self._machine = machine
         self._network = network
         self._history = history
+        self._damageable = damageable
         self._world = machine.world
         self._random = machine.world.random
         self.counts: Counter[str] = Counter()
         self._is_ending = False
         self._restarts_wanted = 0
+        self._flips_wanted = 0
         kinds: dict[str, Callable[[], None]] = {
             "kill": lambda: machine.kill(power=False),
             "power loss": lambda: machine.kill(power=True),
@@ -53,7 +63,9 @@ class Nemesis:
             "failed sync": lambda: self._fail("sync"),
             "failed write": lambda: self._fail("write"),
             "failed read": lambda: self._fail("read"),
+            "failed commit": self._fail_commits,
             "full disk": self._fill_disk,
+            "flipped bit": self._flip_bit,
             "slow disk": self._slow_disk,
             "cuts": self._cut,
             "silence": self._silence,
@@ -114,6 +126,8 @@ class Nemesis:
             self.counts[name] += 1
             self._world.note("fault:", name)
             self._kinds[name]()
+        if self._random.random() < HURRY_CHANCE:
+            self._machine.hurry()
         self._world.after(self._world.between(0.05, PAUSE_SECONDS_MAX), self._strike)
 
     def _on_gone(self, how: str) -> None:
@@ -127,6 +141,10 @@ class Nemesis:
             # Whoever looks after the machine sees to the disk.
             self._machine.disk.heal()
         self._machine.disk.failed_calls.clear()
+        self._machine.disk.has_failed_commit = False
+        while self._flips_wanted:
+            self._flips_wanted -= 1
+            self._damage()
         self._world.after(self._world.between(0.0, RESTART_SECONDS_MAX), self._machine.start)
 
     # ---- disk
@@ -149,6 +167,24 @@ class Nemesis:
                     self._machine.kill(power=self._random.random() < 0.5)
 
         self._world.after(self._world.between(0.2, 2.0), restart)
+
+    def _fail_commits(self) -> None:
+        self._machine.disk.failing["metadata"] += self._random.randint(1, 3)
+
+    def _flip_bit(self) -> None:
+        """What a broker that runs has in memory is not damaged with the disk: it is ended."""
+        self._flips_wanted += 1
+        if self._random.random() < 0.5:
+            self._machine.stop()
+        else:
+            self._machine.kill(power=self._random.random() < 0.5)
+
+    def _damage(self) -> None:
+        damage = flip_bit(self._machine.disk.files, self._damageable, self._random)
+        if damage is not None:
+            place = place_of(damage.topic, damage.partition)
+            self._world.note("damages", place, damage.first, damage.end)
+            self._history.damaged.setdefault(place, []).append((damage.first, damage.end))
 
     def _fill_disk(self) -> None:
         disk = self._machine.disk

@@ -9,7 +9,7 @@ answers the first of them with OUT_OF_ORDER_SEQUENCE_NUMBER.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Final
 
@@ -70,6 +70,8 @@ class Producer(Client):
         self._sequences: dict[int, int] = {}
         # Of each partition what is not acknowledged, in order.
         self._pending: dict[int, deque[Batch]] = {}
+        # Of each partition how many batches were refused a moment ago: until then nothing is sent.
+        self._resting: Counter[int] = Counter()
         # The partitions that have acknowledged something.
         self._known: set[int] = set()
         self._changed: asyncio.Future[None] | None = None
@@ -169,6 +171,8 @@ class Producer(Client):
         """Sends what has not been sent, or all again once nothing is on its way."""
         link = await self.connected()
         for index, pending in self._pending.items():
+            if self._resting[index]:
+                continue
             on_their_way = [batch for batch in pending if batch.is_on_its_way]
             if on_their_way and on_their_way != list(pending)[: len(on_their_way)]:
                 continue  # one before them has failed: first they must come back
@@ -205,9 +209,11 @@ class Producer(Client):
                     f"{place_of(self._topic, index)}: {code.name}",
                 )
             self.note("send", batch.sends[0].value, code.name)
-            # Until then nothing of the partition is sent again.
-            await self.pause(0.1)
         batch.is_on_its_way = False
+        if code is not ErrorCode.NONE and code is not None:
+            self._resting[index] += 1
+            await self.pause(0.1)
+            self._resting[index] -= 1
         if self._changed is not None and not self._changed.done():
             self._changed.set_result(None)
 

@@ -17,16 +17,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from asyncbroker.protocol.errors import ErrorCode
-from asyncbroker.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
 from asyncbroker.tests.history.checker import check
 from asyncbroker.tests.history.history import FinalRead, History, Outcome, Seen
 from asyncbroker.tests.simulation.admins import ANY_TIME, Admin, Churn, TopicSpec
-from asyncbroker.tests.simulation.client import Client, Shared, fetch, place_of
+from asyncbroker.tests.simulation.client import Client, Shared, place_of
 from asyncbroker.tests.simulation.consumers import Member, Reader, committed
+from asyncbroker.tests.simulation.fetching import fetch, next_position, offset_at
 from asyncbroker.tests.simulation.jobs import simulated_locks
 from asyncbroker.tests.simulation.link import Lost
 from asyncbroker.tests.simulation.machine import Machine
@@ -165,8 +161,10 @@ class Run:
             complaints=[],
         )
         self._compacted: set[str] = set()
+        # Topics of which nothing is deleted but by request.
+        self._kept: set[str] = set()
         self.clients = self._make_clients()
-        self.nemesis = Nemesis(self.machine, self.network, self.history)
+        self.nemesis = Nemesis(self.machine, self.network, self.history, self._kept)
         self._problems: list[str] = []
 
     # ---- what there is
@@ -178,7 +176,8 @@ class Run:
             "group.initial.rebalance.delay.ms": choose(["0", "100"]),
             "group.min.session.timeout.ms": "100",
             "log.flush.offset.checkpoint.interval.ms": choose(["500", "3000", "60000"]),
-            "log.cleaner.backoff.ms": choose(["50", "1000"]),
+            "log.cleaner.backoff.ms": choose(["100", "1000"]),
+            "max.incremental.fetch.session.cache.slots": choose(["1", "1000"]),
             "log.retention.check.interval.ms": choose(["200", "2000"]),
             # The smallest is full soon; some go without one.
             "log.journal.bytes": choose(["65536", "65536", "262144", "0"]),
@@ -212,6 +211,8 @@ class Run:
             if "cleanup.policy" in spec.configs:
                 self._compacted.add(spec.name)
                 self.history.compacted.update(places)
+            else:
+                self._kept.add(spec.name)
             if spec.configs["retention.ms"] != ANY_TIME["retention.ms"]:
                 self.history.expiring.update(places)
         names = [spec.name for spec in specs]
@@ -273,7 +274,7 @@ class Run:
             self._problems,
             self.shared.sent,
             self.nemesis.counts,
-            _checked(self.history),
+            _checked(self.history) + self.shared.met,
             self.machine.start_count,
             self.world.now,
             self.world.event_count,
@@ -336,6 +337,7 @@ def _checked(history: History) -> Counter[str]:
     counts["records acknowledged"] = sum(send.outcome is Outcome.OK for send in history.sends())
     counts["records read"] = sum(len(poll.records) for poll in history.polls())
     counts["logs read to the end"] = len(history.final)
+    counts["damaged batches"] = sum(map(len, history.damaged.values()))
     return counts
 
 
@@ -369,8 +371,8 @@ class Auditor(Client):
                 await self._read(name, index)
 
     async def _read(self, name: str, index: int) -> None:
-        start = await self._offset_at(name, index, -2)
-        end = await self._offset_at(name, index, -1)
+        start = await offset_at(self, (name, index), -2)
+        end = await offset_at(self, (name, index), -1)
         records: list[Seen] = []
         position = start
         patience = EMPTY_ANSWERS_MAX
@@ -381,16 +383,18 @@ class Auditor(Client):
             )[name, index]
             if answer.code is ErrorCode.OFFSET_OUT_OF_RANGE:
                 # Retention may have been faster.
-                moved = await self._offset_at(name, index, -2)
+                moved = await offset_at(self, (name, index), -2)
                 if moved > position:
                     start = position = moved
                     records.clear()
                     continue
             if answer.code is not ErrorCode.NONE:
-                self.shared.complain(
-                    self.name, f"fetch of {place_of(name, index)} at {position}: {answer.code.name}"
-                )
-                return
+                before_damage = position
+                position = await next_position(self, (name, index), position, answer)
+                if position == before_damage:
+                    self.shared.complain(self.name, f"{name}-{index} cannot be read")
+                    return
+                continue
             for poll in self.shared.history.operations[before:]:
                 records += getattr(poll, "records", [])
             if answer.next_position == position:
@@ -402,16 +406,3 @@ class Auditor(Client):
             position = answer.next_position
         place = place_of(name, index)
         self.shared.history.final[place] = FinalRead(place, start, end, records)
-
-    async def _offset_at(self, name: str, index: int, timestamp: int) -> int:
-        request = ListOffsetsRequest(
-            replica_id=-1,
-            topics=[ListOffsetsTopic(name, [ListOffsetsPartition(index, timestamp=timestamp)])],
-        )
-        response = await self.insist("ListOffsets", request)
-        answer = response.topics[0].partitions[0]
-        if answer.error_code:
-            self.shared.complain(
-                self.name, f"offsets of {name}-{index}: {ErrorCode(answer.error_code).name}"
-            )
-        return int(answer.offset)

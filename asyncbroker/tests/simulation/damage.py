@@ -1,0 +1,76 @@
+"""Damage: a bit of what is promised flips on the disk while no broker is running.
+
+Promised is what the recovery point, as it was last written, says to be durable. A batch that lies
+below it is chosen and one of its bits is changed, whichever it is. From then on its offsets may be
+answered with CORRUPT_MESSAGE, and nothing else may be different.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from contextlib import suppress
+from random import Random
+from typing import NamedTuple
+
+from asyncbroker.log.checkpoints import RECOVERY_POINTS
+from asyncbroker.log.tests.crash_disk import Contents
+from asyncbroker.log.tests.crash_files import CrashFiles
+from asyncbroker.protocol.compression import CorruptBatch
+from asyncbroker.protocol.records import batches
+
+DIRECTORY = "memory"
+
+
+class Damage(NamedTuple):
+    """What was damaged: the offsets from `first` up to `end` of a partition."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+
+
+class _Stored(NamedTuple):
+    damage: Damage
+    contents: Contents
+    position: int
+    size: int
+
+
+def flip_bit(files: CrashFiles, topics: Set[str], random: Random) -> Damage | None:
+    """Damages a batch of one of the topics, if there is one that is promised."""
+    stored = list(_promised(files, topics))
+    if not stored:
+        return None
+    chosen = random.choice(stored)
+    position = chosen.position + random.randrange(chosen.size)
+    chosen.contents.flip(position, 1 << random.randrange(8))
+    return chosen.damage
+
+
+def _promised(files: CrashFiles, topics: Set[str]) -> Iterator[_Stored]:
+    for line in _lines(files, f"{DIRECTORY}/{RECOVERY_POINTS}")[2:]:
+        topic, number, point = line.split()
+        if topic in topics:
+            yield from _batches_below(files, topic, int(number), int(point))
+
+
+def _batches_below(files: CrashFiles, topic: str, index: int, point: int) -> Iterator[_Stored]:
+    directory = f"{DIRECTORY}/{topic}-{index}"
+    for path in sorted(files.contents()):
+        if not path.startswith(f"{directory}/") or not path.endswith(".log"):
+            continue
+        contents = files.contents_of(path)
+        position = 0
+        # Behind damage it is not easy to know what a batch is.
+        with suppress(CorruptBatch):
+            for header, batch in batches(bytes(contents.data)):
+                if len(batch) < header.size or header.next_offset > point:
+                    break
+                damage = Damage(topic, index, header.base_offset, header.next_offset)
+                yield _Stored(damage, contents, position, header.size)
+                position += header.size
+
+
+def _lines(files: CrashFiles, path: str) -> list[str]:
+    return files.contents().get(path, b"").decode().splitlines()
