@@ -53,6 +53,7 @@ MAGIC_AT: Final = 16
 CRC_AT: Final = 17
 ATTRIBUTES_AT: Final = 21
 MAX_TIMESTAMP_AT: Final = 35
+PRODUCER_AT: Final = 43
 # Base offset and batch length: what a batch's length does not count.
 LENGTH_OVERHEAD: Final = 12
 
@@ -63,6 +64,7 @@ CONTROL_BIT: Final = 0x20
 DELETE_HORIZON_BIT: Final = 0x40
 
 _SEQUENCE_COUNT: Final = 1 << 31
+_PRODUCER: Final = struct.Struct(">qhi")
 _INT64: Final = struct.Struct(">q")
 _INT32: Final = struct.Struct(">i")
 _UINT32: Final = struct.Struct(">I")
@@ -279,6 +281,14 @@ def stamp_log_append_time(batch: bytearray | memoryview, now_ms: int) -> None:
     (attributes,) = _INT16.unpack_from(batch, ATTRIBUTES_AT)
     _INT16.pack_into(batch, ATTRIBUTES_AT, attributes | LOG_APPEND_TIME_BIT)
     _INT64.pack_into(batch, MAX_TIMESTAMP_AT, now_ms)
+    stamp_crc(batch)
+
+
+def stamp_producer(
+    batch: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int
+) -> None:
+    """Writes who sends the batch and the number of its first record, in place, with a new CRC."""
+    _PRODUCER.pack_into(batch, PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     stamp_crc(batch)
 
 

@@ -47,6 +47,7 @@ from asyncbroker.protocol.batches import (
     stamp,
     stamp_crc,
     stamp_log_append_time,
+    stamp_producer,
     verify_crc,
 )
 from asyncbroker.protocol.compression import (
@@ -72,6 +73,7 @@ __all__ = [
     "batches",
     "build_batch",
     "check_batch",
+    "frame_records",
     "payload_of",
     "read_header",
     "records_of",
@@ -79,6 +81,7 @@ __all__ = [
     "stamp_crc",
     "stamp_log_append_time",
     "stamp_max_timestamp",
+    "stamp_producer",
     "verify_crc",
 ]
 
@@ -283,13 +286,41 @@ def build_batch(
         record_count += 1
     if not record_count:
         raise ValueError("a batch has at least one record")
-    payload = compress(compression, bytes(encoded))
     attributes = (
-        compression
-        | (LOG_APPEND_TIME_BIT if timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
+        (LOG_APPEND_TIME_BIT if timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
         | (TRANSACTIONAL_BIT if is_transactional else 0)
         | (CONTROL_BIT if is_control else 0)
     )
+    batch = frame_records(
+        bytes(encoded),
+        record_count,
+        base_timestamp,
+        max_timestamp,
+        compression,
+        base_offset=base_offset,
+        last_offset_delta=offset_delta,
+        partition_leader_epoch=partition_leader_epoch,
+        attributes=attributes,
+    )
+    stamp_producer(batch, producer_id, producer_epoch, base_sequence)
+    return batch
+
+
+def frame_records(
+    records: Buffer,
+    count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    compression: Compression,
+    *,
+    base_offset: int = 0,
+    last_offset_delta: int | None = None,
+    partition_leader_epoch: int = -1,
+    attributes: int = 0,
+) -> bytearray:
+    """A batch of records that are encoded already, which it compresses. It is nobody's, and has no
+    CRC, until `stamp_producer`."""
+    payload = compress(compression, records)
     batch = bytearray(
         HEADER.pack(
             base_offset,
@@ -297,18 +328,17 @@ def build_batch(
             partition_leader_epoch,
             MAGIC,
             0,
-            attributes,
-            offset_delta,
+            attributes | compression,
+            count - 1 if last_offset_delta is None else last_offset_delta,
             base_timestamp,
             max_timestamp,
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            record_count,
+            NO_PRODUCER_ID,
+            NO_PRODUCER_EPOCH,
+            NO_SEQUENCE,
+            count,
         )
     )
     batch += payload
-    stamp_crc(batch)
     return batch
 
 

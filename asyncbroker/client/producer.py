@@ -1,8 +1,7 @@
 """Gathers records into batches and appends them, each once.
 
-Records wait in one list per partition until there are enough bytes of them, or until `flush`. With
-`acks` -1 the producer is idempotent: it takes a producer id and numbers its batches, so that the
-broker knows an attempt that it has seen before. One request is under way at a time.
+Records wait in one list per partition until there are enough bytes of them, or until `flush`; how
+their batches are sent, several at a time, is in `sender.py`.
 """
 
 from __future__ import annotations
@@ -16,33 +15,19 @@ from typing import Final
 from asyncbroker.client.cluster import Cluster, TopicPartition
 from asyncbroker.client.connection import Deadline
 from asyncbroker.client.errors import BrokerError, UnsupportedVersion
-from asyncbroker.client.partitions import produce
+from asyncbroker.client.partitioning import partition_for
+from asyncbroker.client.sender import Sender
 from asyncbroker.protocol.errors import ErrorCode
-from asyncbroker.protocol.messages.init_producer_id import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
 from asyncbroker.protocol.messages.produce import ProduceRequest
-from asyncbroker.protocol.records import (
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-    Compression,
-    Record,
-    build_batch,
-)
+from asyncbroker.protocol.records import Compression, Record, build_batch
 
 BATCH_BYTES: Final = 256 * 1024
 """Kafka refuses batches above 1 MiB by default (`message.max.bytes`)."""
 
 RECORD_OVERHEAD_BYTES: Final = 24
 
-SEQUENCE_MODULUS: Final = 2**31
-
 ZSTD_FROM: Final = 7
 """The first version of Produce in which batches may be compressed with zstd."""
-
-_TRANSACTION_TIMEOUT_MS: Final = 60_000
 
 
 class Producer:
@@ -60,7 +45,6 @@ class Producer:
         """Looks the topic up, which creates it where the broker does so; raises `ClientError`."""
         self._cluster = cluster
         self._topic = topic
-        self._acks = acks
         self._compression = compression
         self._batch_bytes = batch_bytes
         if compression is Compression.ZSTD:
@@ -69,14 +53,20 @@ class Producer:
         self._partition_count = len(rows)
         self._waiting: dict[int, list[Record]] = defaultdict(list)
         self._waiting_bytes: dict[int, int] = defaultdict(int)
-        self._sequences: dict[int, int] = defaultdict(int)
         # Records without a key go to one partition until its batch is sent, then to the next: as
         # many batches as needed, and no more (KIP-480).
         self._keyless_partition = random.randrange(self._partition_count)
-        self._producer_id = NO_PRODUCER_ID
-        self._producer_epoch = NO_PRODUCER_EPOCH
-        if acks == -1:
-            self._producer_id, self._producer_epoch = cluster.retrying(self._init_producer_id)
+        self._sender = Sender(cluster, acks=acks)
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections; what was not flushed is lost."""
+        self._sender.close()
 
     def send(
         self,
@@ -104,77 +94,33 @@ class Producer:
         size = RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
         size += sum(len(name) + len(content or b"") for name, content in headers)
         if self._waiting_bytes[partition] + size > self._batch_bytes:
-            self._send_batches([partition])
+            self._send_batch(partition)
         self._waiting[partition].append(record)
         self._waiting_bytes[partition] += size
 
     def flush(self) -> None:
         """Sends what waits; when it returns, everything is acknowledged as `acks` asks."""
-        self._send_batches([index for index, records in self._waiting.items() if records])
+        for index in list(self._waiting):
+            self._send_batch(index)
+        self._sender.flush()
 
     def _partition_for(self, key: bytes | None) -> int:
         if key is None:
             return self._keyless_partition
-        return (murmur2(key) & 0x7FFFFFFF) % self._partition_count
+        return partition_for(key, self._partition_count)
 
-    def _send_batches(self, indexes: Sequence[int]) -> None:
-        batches = {
-            TopicPartition(self._topic, index): self._build(index)
-            for index in indexes
-            if self._waiting[index]
-        }
-        if not batches:
+    def _send_batch(self, index: int) -> None:
+        records = self._waiting.pop(index, None)
+        if not records:
             return
-        produce(self._cluster, batches, acks=self._acks)
-        for index in indexes:
-            self._sequences[index] += len(self._waiting[index])
-            self._sequences[index] %= SEQUENCE_MODULUS
-            self._waiting[index] = []
-            self._waiting_bytes[index] = 0
-        if self._keyless_partition in indexes:
-            self._keyless_partition = (self._keyless_partition + 1) % self._partition_count
-
-    def _build(self, index: int) -> bytearray:
-        is_idempotent = self._producer_id != NO_PRODUCER_ID
-        return build_batch(
-            self._waiting[index],
-            compression=self._compression,
-            producer_id=self._producer_id,
-            producer_epoch=self._producer_epoch,
-            base_sequence=self._sequences[index] if is_idempotent else NO_SEQUENCE,
-        )
+        batch = build_batch(records, compression=self._compression)
+        self._waiting_bytes[index] = 0
+        self._sender.send(TopicPartition(self._topic, index), batch)
+        if index == self._keyless_partition:
+            self._keyless_partition = (index + 1) % self._partition_count
 
     def _check_zstd(self, deadline: Deadline) -> None:
         """Old brokers stumble over a codec that they do not know (KIP-110)."""
         connection = self._cluster.any_connection(deadline)
         if connection.version_of(ProduceRequest) < ZSTD_FROM:
             raise UnsupportedVersion(f"broker {connection.address} does not know zstd")
-
-    def _init_producer_id(self, deadline: Deadline) -> tuple[int, int]:
-        connection = self._cluster.any_connection(deadline)
-        request = InitProducerIdRequest(transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS)
-        response = connection.request(request, InitProducerIdResponse, deadline)
-        if response.error_code != ErrorCode.NONE:
-            raise BrokerError(
-                response.error_code, api="InitProducerId", broker=str(connection.address)
-            )
-        return response.producer_id, response.producer_epoch
-
-
-def murmur2(data: bytes) -> int:
-    """The hash by which Kafka's clients choose a partition for a key, as an unsigned 32-bit number
-    (`org.apache.kafka.common.utils.Utils.murmur2`)."""
-    multiplier, mask = 0x5BD1E995, 0xFFFFFFFF
-    length = len(data)
-    whole = length & ~3
-    hashed = 0x9747B28C ^ length
-    for position in range(0, whole, 4):
-        word = int.from_bytes(data[position : position + 4], "little")
-        word = (word * multiplier) & mask
-        word = ((word ^ (word >> 24)) * multiplier) & mask
-        hashed = ((hashed * multiplier) & mask) ^ word
-    if length > whole:
-        hashed ^= int.from_bytes(data[whole:], "little")
-        hashed = (hashed * multiplier) & mask
-    hashed = ((hashed ^ (hashed >> 13)) * multiplier) & mask
-    return hashed ^ (hashed >> 15)

@@ -62,28 +62,29 @@ def produce(
     null_value = None if null_text is None else null_text.encode()
     count = 0
     with connected(bootstrap_servers, timeout_s) as cluster:
-        producer = Producer(
+        opened = Producer(
             cluster, topic, acks=ACKS[acks], compression=Compression[compression.upper()]
         )
-        try:
-            for line in lines_of(sys.stdin.buffer, producer):
-                count += 1
-                record = _record(line, count, is_json, separator)
-                producer.send(
-                    None if record.value == null_value else record.value,
-                    key=record.key,
-                    headers=[*record.headers, *all_headers],
-                    timestamp_ms=record.timestamp_ms,
-                    partition=record.partition if partition is None else partition,
-                )
-        except KeyboardInterrupt:
-            # What was read is still written, as at the end of the input.
-            pass
-        except click.ClickException:
-            # So are the lines before the one that is wrong.
+        with opened as producer:
+            try:
+                for line in lines_of(sys.stdin.buffer, producer):
+                    count += 1
+                    record = _record(line, count, is_json, separator)
+                    producer.send(
+                        None if record.value == null_value else record.value,
+                        key=record.key,
+                        headers=[*record.headers, *all_headers],
+                        timestamp_ms=record.timestamp_ms,
+                        partition=record.partition if partition is None else partition,
+                    )
+            except KeyboardInterrupt:
+                # What was read is still written, as at the end of the input.
+                pass
+            except click.ClickException:
+                # So are the lines before the one that is wrong.
+                producer.flush()
+                raise
             producer.flush()
-            raise
-        producer.flush()
     click.echo(f"{count} record{'s' * (count != 1)} written to {topic}", err=True)
 
 

@@ -11,7 +11,8 @@ from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 
 from asyncbroker.client.cluster import Cluster, TopicPartition
 from asyncbroker.client.errors import BrokerError, ClientError, UnsupportedVersion
-from asyncbroker.client.producer import Producer, murmur2
+from asyncbroker.client.partitioning import murmur2
+from asyncbroker.client.producer import Producer
 from asyncbroker.client.reader import Fetched, Reader
 from asyncbroker.client.tests.scripted_broker import (
     CLOSE,
@@ -331,11 +332,11 @@ def batches_at(broker: ScriptedBroker, partition: int) -> list[memoryview]:
 
 
 def test_batches_of_one_partition_are_numbered_on(sink: ScriptedBroker, cluster: Cluster) -> None:
-    producer = Producer(cluster, "flights")
-    for count in (3, 2, 1):
-        for _ in range(count):
-            producer.send(b"value", partition=1)
-        producer.flush()
+    with Producer(cluster, "flights") as producer:
+        for count in (3, 2, 1):
+            for _ in range(count):
+                producer.send(b"value", partition=1)
+            producer.flush()
     headers = [read_header(batch) for batch in batches_at(sink, 1)]
     assert [(h.base_sequence, h.record_count) for h in headers] == [(0, 3), (3, 2), (5, 1)]
     assert {(h.producer_id, h.producer_epoch) for h in headers} == {(77, 2)}
@@ -345,41 +346,42 @@ def test_a_batch_whose_answer_was_lost_is_sent_again_unchanged(
     sink: ScriptedBroker, cluster: Cluster
 ) -> None:
     sink.answers["Produce"] = [CLOSE, sink.answers["Produce"]]
-    producer = Producer(cluster, "flights")
-    producer.send(b"value", partition=0)
-    producer.flush()
+    with Producer(cluster, "flights") as producer:
+        producer.send(b"value", partition=0)
+        producer.flush()
     first, second = batches_at(sink, 0)
     assert first == second
 
 
 def test_without_all_acks_there_is_no_producer_id(sink: ScriptedBroker, cluster: Cluster) -> None:
     sink.answers["Produce"] = SILENCE
-    producer = Producer(cluster, "flights", acks=0)
-    producer.send(b"value", partition=0)
-    producer.flush()
-    cluster.topics()
+    with Producer(cluster, "flights", acks=0) as producer:
+        producer.send(b"value", partition=0)
+        producer.flush()
+        sink.await_request("Produce")
     header = read_header(batches_at(sink, 0)[0])
     assert (header.producer_id, header.base_sequence) == (-1, -1)
     assert sink.requests_of("InitProducerId") == []
 
 
 def test_a_full_batch_goes_out_by_itself(sink: ScriptedBroker, cluster: Cluster) -> None:
-    producer = Producer(cluster, "flights", batch_bytes=1000)
-    for _ in range(5):
-        producer.send(b"x" * 400, partition=0)
-    assert [read_header(batch).record_count for batch in batches_at(sink, 0)] == [2, 2]
-    producer.flush()
+    with Producer(cluster, "flights", batch_bytes=1000) as producer:
+        for _ in range(5):
+            producer.send(b"x" * 400, partition=0)
+        sink.await_request("Produce", 2)
+        assert [read_header(batch).record_count for batch in batches_at(sink, 0)] == [2, 2]
+        producer.flush()
     assert len(batches_at(sink, 0)) == 3
 
 
 def test_records_without_a_key_change_partition_with_each_batch(
     sink: ScriptedBroker, cluster: Cluster
 ) -> None:
-    producer = Producer(cluster, "flights")
-    for _ in range(4):
-        producer.send(b"one")
-        producer.send(b"two")
-        producer.flush()
+    with Producer(cluster, "flights") as producer:
+        for _ in range(4):
+            producer.send(b"one")
+            producer.send(b"two")
+            producer.flush()
     assert [len(batches_at(sink, partition)) for partition in (0, 1)] == [2, 2]
 
 
