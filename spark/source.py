@@ -8,9 +8,9 @@
     )
 
 Options, columns and semantics are those of Spark's own Kafka connector; `.schema("value binary")`,
-or the option `columns`, reads fewer columns faster. `readStream` works as `read` does. It reads any
-Kafka broker. PySpark finds it by the top-level module `pyspark_asyncbroker`, which imports this one
-in a Python worker: it must be light and never fail.
+or the option `columns`, reads fewer columns faster. `readStream`, `write` and `writeStream` work
+alike. Any Kafka broker will do. PySpark finds it by the top-level module `pyspark_asyncbroker`,
+which imports this one in a Python worker: it must be light and never fail.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from asyncbroker.spark.typed_schema import with_formats
 
 if TYPE_CHECKING:
     from asyncbroker.spark.stream_reader import StreamReader
+    from asyncbroker.spark.writer import BatchWriter, StreamWriter
 
 
 class AsyncbrokerDataSource(DataSource):
@@ -72,3 +73,24 @@ class AsyncbrokerDataSource(DataSource):
 
         warn_of_ineffective(self.options, is_stream=True)
         return StreamReader(StreamOptions.parse(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """A writer of rows with these columns. Raises ValueError for options or columns."""
+        from asyncbroker.spark.write_options import WriteOptions, warn_of_unknown
+        from asyncbroker.spark.writer import BatchWriter
+
+        if overwrite:
+            raise ValueError(
+                "Save mode overwrite not allowed for Kafka. Allowed save mode is append."
+            )
+        warn_of_unknown(self.options)
+        return BatchWriter(WriteOptions.parse(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        """A writer of micro-batches, as above. In output mode `complete`, which is what
+        `overwrite` says, each batch is appended whole."""
+        from asyncbroker.spark.write_options import WriteOptions, warn_of_unknown
+        from asyncbroker.spark.writer import StreamWriter
+
+        warn_of_unknown(self.options)
+        return StreamWriter(WriteOptions.parse(self.options), schema)

@@ -26,7 +26,7 @@ import select
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Protocol
 
 from asyncbroker.client.cluster import Cluster, TopicPartition
 from asyncbroker.client.connection import Connection, Deadline
@@ -78,6 +78,14 @@ _SEEN_BEFORE: Final = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
 _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 
+class Numbers(Protocol):
+    """What the records of a batch are called: a list, or an array."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, place: Any, /) -> Any: ...
+
+
 @dataclass(slots=True, eq=False)
 class _Batch:
     """A batch that is not acknowledged yet."""
@@ -86,7 +94,7 @@ class _Batch:
     data: bytearray
     count: int
     # What the caller calls its records, for errors.
-    numbers: Sequence[int]
+    numbers: Numbers
     deadline: Deadline
     base_sequence: int = NO_SEQUENCE
 
@@ -156,9 +164,7 @@ class Sender:
         """The number of requests that are not answered yet."""
         return sum(map(len, self._requests.values()))
 
-    def send(
-        self, partition: TopicPartition, batch: bytearray, numbers: Sequence[int] = ()
-    ) -> None:
+    def send(self, partition: TopicPartition, batch: bytearray, numbers: Numbers = ()) -> None:
         """Takes a batch, which is the sender's from now on; waits while too many bytes are under
         way. `numbers` is what errors call its records, else they count from 0.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,6 +15,7 @@ from asyncbroker.client.topics import create_topic
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.protocol.records import Compression, Record, build_batch
 from asyncbroker.testing import BrokerThread
+from asyncbroker.testing.faults import Fault, FaultPoint
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -51,15 +52,13 @@ def test_batches_arrive_once_and_in_order(kafka_broker: BrokerThread, cluster: C
     assert values(kafka_broker, 0) == values(kafka_broker, 1) == expected
 
 
-FAULTS = {
-    "the connection breaks before a request is handled": lambda fault: fault.drop_connection(),
-    "the connection breaks after a request was handled": lambda fault: fault.drop_connection(
+FAULTS: dict[str, Callable[[FaultPoint], Fault]] = {
+    "the connection breaks before a request is handled": lambda on: on.drop_connection(),
+    "the connection breaks after a request was handled": lambda on: on.drop_connection(
         before=False
     ),
-    "the leader is said to be elsewhere": lambda fault: fault.error(
-        ErrorCode.NOT_LEADER_OR_FOLLOWER
-    ),
-    "the disk fails for a while": lambda fault: fault.error(ErrorCode.KAFKA_STORAGE_ERROR),
+    "the leader is said to be elsewhere": lambda on: on.error(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    "the disk fails for a while": lambda on: on.error(ErrorCode.KAFKA_STORAGE_ERROR),
 }
 
 
