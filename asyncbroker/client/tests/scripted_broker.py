@@ -59,10 +59,10 @@ class ScriptedBroker:
         """The requests of one API, in the order in which they came."""
         return [request for name, _, request in self.requests if name == api]
 
-    def await_request(self, api: str, count: int = 1) -> None:
-        """Waits until so many requests of this API have come, whose answers are then settled."""
+    def await_request(self, api: str) -> None:
+        """Waits until a request of this API has come, whose answer is then settled."""
         with self._arrival:
-            assert self._arrival.wait_for(lambda: len(self.requests_of(api)) >= count, timeout=10)
+            assert self._arrival.wait_for(lambda: self.requests_of(api), timeout=10)
 
     def versions_of(self, api: str) -> list[int]:
         """The versions in which they came."""
