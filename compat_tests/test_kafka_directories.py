@@ -10,21 +10,20 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from compat_tests.conftest import BrokerProcess, free_ports
-from compat_tests.java import dump_log_segments, java, needs_jars
+from compat_tests.conftest import BrokerProcess
+from compat_tests.java import dump_log_segments, needs_jars
+from compat_tests.kafka import KAFKA_SECONDS_MAX, Kafka
 
-KAFKA_SECONDS_MAX = 90
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PLAIN, TRANSACTIONS, MOVED, GROUP = "plain", "transactions", "moved", "movers"
 
@@ -32,61 +31,6 @@ pytestmark = [pytest.mark.timeout(400), needs_jars]
 
 Found = list[tuple[int, bytes | None, bytes | None]]
 """Offset, key and value of records."""
-
-
-@dataclass
-class Kafka:
-    """One node of Apache Kafka on a data directory."""
-
-    data: Path
-    servers: str = ""
-    _process: subprocess.Popen[bytes] | None = field(default=None)
-
-    def start(self) -> None:
-        port, controller = free_ports(2)
-        properties = self.data.with_suffix(".properties")
-        lines = (
-            "process.roles=broker,controller",
-            "node.id=1",
-            f"controller.quorum.voters=1@127.0.0.1:{controller}",
-            f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-            f"advertised.listeners=PLAINTEXT://127.0.0.1:{port}",
-            "controller.listener.names=CONTROLLER",
-            f"log.dirs={self.data}",
-            "offsets.topic.replication.factor=1",
-            "offsets.topic.num.partitions=1",
-            "transaction.state.log.replication.factor=1",
-            "transaction.state.log.num.partitions=1",
-            "transaction.state.log.min.isr=1",
-            "group.initial.rebalance.delay.ms=0",
-        )
-        properties.write_text("\n".join(lines) + "\n")
-        if not (self.data / "meta.properties").exists():
-            arguments = ("format", "-t", "abcdefghijklmnopqrstuv", "-c", str(properties))
-            subprocess.run(
-                java("kafka.tools.StorageTool", *arguments), check=True, stdout=subprocess.DEVNULL
-            )
-        self._process = subprocess.Popen(
-            java("kafka.Kafka", str(properties)),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        deadline = time.monotonic() + KAFKA_SECONDS_MAX
-        self.servers = f"127.0.0.1:{port}"
-        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
-        while True:
-            try:
-                if admin.list_topics(timeout=2).brokers:
-                    return
-            except Exception:
-                assert self._process.poll() is None, "Kafka ended"
-                assert time.monotonic() < deadline, "Kafka did not start"
-
-    def end(self, how: signal.Signals) -> None:
-        if self._process is not None:
-            self._process.send_signal(how)
-            self._process.wait(KAFKA_SECONDS_MAX)
-            self._process = None
 
 
 @dataclass

@@ -1,0 +1,73 @@
+"""Apache Kafka itself, as a process: to move data directories, and to compare with."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+
+from compat_tests.conftest import free_ports
+from compat_tests.java import java
+
+KAFKA_SECONDS_MAX = 90
+
+
+@dataclass
+class Kafka:
+    """One node of Apache Kafka on a data directory."""
+
+    data: Path
+    settings: tuple[str, ...] = ()
+    servers: str = ""
+    _process: subprocess.Popen[bytes] | None = field(default=None)
+
+    def start(self) -> None:
+        port, controller = free_ports(2)
+        properties = self.data.with_suffix(".properties")
+        lines = (
+            "process.roles=broker,controller",
+            "node.id=1",
+            f"controller.quorum.voters=1@127.0.0.1:{controller}",
+            f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+            f"advertised.listeners=PLAINTEXT://127.0.0.1:{port}",
+            "controller.listener.names=CONTROLLER",
+            f"log.dirs={self.data}",
+            "offsets.topic.replication.factor=1",
+            "offsets.topic.num.partitions=1",
+            "transaction.state.log.replication.factor=1",
+            "transaction.state.log.num.partitions=1",
+            "transaction.state.log.min.isr=1",
+            "group.initial.rebalance.delay.ms=0",
+            *self.settings,
+        )
+        properties.write_text("\n".join(lines) + "\n")
+        if not (self.data / "meta.properties").exists():
+            arguments = ("format", "-t", "abcdefghijklmnopqrstuv", "-c", str(properties))
+            subprocess.run(
+                java("kafka.tools.StorageTool", *arguments), check=True, stdout=subprocess.DEVNULL
+            )
+        self._process = subprocess.Popen(
+            java("kafka.Kafka", str(properties)),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        deadline = time.monotonic() + KAFKA_SECONDS_MAX
+        self.servers = f"127.0.0.1:{port}"
+        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        while True:
+            try:
+                if admin.list_topics(timeout=2).brokers:
+                    return
+            except Exception:
+                assert self._process.poll() is None, "Kafka ended"
+                assert time.monotonic() < deadline, "Kafka did not start"
+
+    def end(self, how: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(KAFKA_SECONDS_MAX)
+            self._process = None

@@ -1,0 +1,410 @@
+"""aiokafka's program of checks; see `checks.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from aiokafka.errors import (
+    KafkaError,
+    MessageSizeTooLargeError,
+    OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
+)
+from aiokafka.structs import OffsetAndMetadata
+
+from compat_tests.suites.checks import T0, WAIT_SECONDS, expect, fresh, refused_by, run
+
+QUICK = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 200, "metadata_max_age_ms": 1000}
+
+
+@contextlib.asynccontextmanager
+async def admin_of(servers: str) -> AsyncIterator[AIOKafkaAdminClient]:
+    admin = AIOKafkaAdminClient(bootstrap_servers=servers)
+    await admin.start()
+    try:
+        yield admin
+    finally:
+        await admin.close()
+
+
+async def create(servers: str, partitions: int = 1, **configs: str) -> str:
+    topic = fresh("aiokafka")
+    async with admin_of(servers) as admin:
+        await admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=configs)])
+    return topic
+
+
+async def send(servers: str, topic: str, count: int, **config: Any) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=servers, **config) as producer:
+        waiting = [
+            await producer.send(topic, b"%d" % n, timestamp_ms=T0 + 1000 * n) for n in range(count)
+        ]
+        for future in waiting:
+            await future
+
+
+async def read(consumer: AIOKafkaConsumer, count: int) -> list[Any]:
+    return [await asyncio.wait_for(consumer.getone(), WAIT_SECONDS) for _ in range(count)]
+
+
+async def read_assigned(servers: str, topic: str, count: int) -> list[Any]:
+    async with AIOKafkaConsumer(bootstrap_servers=servers) as consumer:
+        partition = TopicPartition(topic, 0)
+        consumer.assign([partition])
+        await consumer.seek_to_beginning(partition)
+        return await read(consumer, count)
+
+
+async def acks(servers: str) -> None:
+    topic = await create(servers)
+    for level in (0, 1, "all"):
+        await send(servers, topic, 10, acks=level)
+    expect(
+        [b"%d" % n for n in range(10)] * 3,
+        [r.value for r in await read_assigned(servers, topic, 30)],
+    )
+
+
+def codec(name: str) -> Callable[[str], Awaitable[None]]:
+    async def check(servers: str) -> None:
+        topic = await create(servers)
+        await send(servers, topic, 100, compression_type=name, linger_ms=50)
+        records = await read_assigned(servers, topic, 100)
+        expect([b"%d" % n for n in range(100)], [record.value for record in records])
+
+    return check
+
+
+async def records(servers: str) -> None:
+    topic = await create(servers)
+    sent = [
+        (b"key", b"value", (("trace", b"1"), ("trace", b""))),
+        (None, b"no key", ()),
+        (b"tombstone", None, ()),
+        (b"", b"", ()),
+    ]
+    async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
+        for n, (key, value, headers) in enumerate(sent):
+            await producer.send_and_wait(topic, value, key, 0, T0 + n, list(headers))
+    got = await read_assigned(servers, topic, len(sent))
+    expect(sent, [(r.key, r.value, r.headers) for r in got])
+    expect([(n, T0 + n) for n in range(4)], [(r.offset, r.timestamp) for r in got])
+
+
+async def idempotent(servers: str) -> None:
+    topic = await create(servers)
+    await send(servers, topic, 200, enable_idempotence=True, linger_ms=5)
+    got = await read_assigned(servers, topic, 200)
+    expect([b"%d" % n for n in range(200)], [record.value for record in got])
+
+
+async def assign(servers: str) -> None:
+    topic = await create(servers, 2)
+    await send(servers, topic, 10)
+    async with AIOKafkaConsumer(bootstrap_servers=servers) as consumer:
+        partitions = [TopicPartition(topic, index) for index in range(2)]
+        consumer.assign(partitions)
+        await consumer.seek_to_beginning()
+        expect(set(range(10)), {int(record.value) for record in await read(consumer, 10)})
+
+
+async def subscribe(servers: str) -> None:
+    topic = await create(servers)
+    await send(servers, topic, 10)
+    async with AIOKafkaConsumer(
+        bootstrap_servers=servers, group_id=fresh("group"), auto_offset_reset="earliest"
+    ) as consumer:
+        consumer.subscribe(pattern=f"^{topic[:-1]}.$")
+        expect(list(range(10)), [int(record.value) for record in await read(consumer, 10)])
+
+
+async def seek(servers: str) -> None:
+    topic = await create(servers)
+    await send(servers, topic, 10)
+    partition = TopicPartition(topic, 0)
+    async with AIOKafkaConsumer(bootstrap_servers=servers) as consumer:
+        consumer.assign([partition])
+        consumer.seek(partition, 7)
+        expect([7], [record.offset for record in await read(consumer, 1)])
+        await consumer.seek_to_beginning(partition)
+        expect([0], [record.offset for record in await read(consumer, 1)])
+        await consumer.seek_to_end(partition)
+        expect(10, await consumer.position(partition))
+
+
+async def times(servers: str) -> None:
+    topic = await create(servers)
+    await send(servers, topic, 10, linger_ms=50)
+    partition = TopicPartition(topic, 0)
+    async with AIOKafkaConsumer(bootstrap_servers=servers) as consumer:
+        found = await consumer.offsets_for_times({partition: T0 + 2500})
+        expect((3, T0 + 3000), tuple(found[partition]))
+        expect({partition: None}, await consumer.offsets_for_times({partition: T0 * 2}))
+        expect({partition: 0}, await consumer.beginning_offsets([partition]))
+        expect({partition: 10}, await consumer.end_offsets([partition]))
+
+
+async def pause(servers: str) -> None:
+    topic = await create(servers)
+    await send(servers, topic, 10)
+    partition = TopicPartition(topic, 0)
+    async with AIOKafkaConsumer(bootstrap_servers=servers) as consumer:
+        consumer.assign([partition])
+        await consumer.seek_to_beginning(partition)
+        expect([0], [record.offset for record in await read(consumer, 1)])
+        consumer.pause(partition)
+        expect({}, await consumer.getmany(timeout_ms=500))
+        consumer.resume(partition)
+        expect(list(range(1, 10)), [record.offset for record in await read(consumer, 9)])
+
+
+class Member:
+    """A member of a group that polls until it is told to leave."""
+
+    def __init__(self, servers: str, topic: str, group: str, **config: Any) -> None:
+        self.values: list[int] = []
+        self._leaving = False
+        self._consumer = AIOKafkaConsumer(
+            topic,
+            bootstrap_servers=servers,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            **QUICK,
+            **config,
+        )
+        self._task = asyncio.create_task(self._poll())
+
+    def assigned(self) -> set[int]:
+        return {partition.partition for partition in self._consumer.assignment()}
+
+    async def _poll(self) -> None:
+        await self._consumer.start()
+        try:
+            while not self._leaving:
+                for got in (await self._consumer.getmany(timeout_ms=100)).values():
+                    self.values += [int(record.value) for record in got]
+                if self.values:
+                    with contextlib.suppress(KafkaError):
+                        await self._consumer.commit()
+        finally:
+            await self._consumer.stop()
+
+    async def leave(self) -> None:
+        self._leaving = True
+        await self._task
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    for _ in range(WAIT_SECONDS * 20):
+        if condition():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"waited {WAIT_SECONDS} s: {what}")
+
+
+def group_with(assignor: type) -> Callable[[str], Awaitable[None]]:
+    async def check(servers: str) -> None:
+        topic, group = await create(servers, 4), fresh("group")
+        strategy = {"partition_assignment_strategy": [assignor]}
+        first = Member(servers, topic, group, **strategy)
+        await until(lambda: first.assigned() == {0, 1, 2, 3}, "one member has all partitions")
+        second = Member(servers, topic, group, **strategy)
+        await until(
+            lambda: (
+                len(first.assigned()) == len(second.assigned()) == 2
+                and first.assigned() | second.assigned() == {0, 1, 2, 3}
+            ),
+            "two members share the partitions",
+        )
+        await send(servers, topic, 40)
+        await until(lambda: len(first.values + second.values) >= 40, "all records are read")
+        await second.leave()
+        await until(lambda: first.assigned() == {0, 1, 2, 3}, "the first has all partitions again")
+        await first.leave()
+        expect(list(range(40)), sorted(first.values + second.values))
+
+    return check
+
+
+async def static(servers: str) -> None:
+    topic, group = await create(servers, 2), fresh("group")
+    first = Member(servers, topic, group, group_instance_id="one")
+    second = Member(servers, topic, group, group_instance_id="two")
+    await until(lambda: len(first.assigned()) == len(second.assigned()) == 1, "both have one")
+    kept = first.assigned()
+    await first.leave()
+    again = Member(servers, topic, group, group_instance_id="one")
+    await until(lambda: bool(again.assigned()), "the member is back")
+    expect(kept, again.assigned())
+    await again.leave()
+    await second.leave()
+
+
+async def commit(servers: str) -> None:
+    topic, group = await create(servers), fresh("group")
+    await send(servers, topic, 10)
+    partition = TopicPartition(topic, 0)
+    config = {"bootstrap_servers": servers, "group_id": group, "enable_auto_commit": False}
+    async with AIOKafkaConsumer(topic, **config, auto_offset_reset="earliest") as consumer:
+        await read(consumer, 4)
+        await consumer.commit({partition: OffsetAndMetadata(4, "four")})
+        expect(4, await consumer.committed(partition))
+    async with AIOKafkaConsumer(topic, **config) as consumer:
+        expect([4], [record.offset for record in await read(consumer, 1)])
+
+
+async def reset(servers: str) -> None:
+    topic = await create(servers)
+    await send(servers, topic, 10)
+    partition = TopicPartition(topic, 0)
+    for where, offset in (("earliest", 0), ("latest", 11)):
+        async with AIOKafkaConsumer(bootstrap_servers=servers, auto_offset_reset=where) as consumer:
+            consumer.assign([partition])
+            consumer.seek(partition, 1000)
+            task = asyncio.create_task(consumer.getone())
+            await asyncio.sleep(1)
+            await send(servers, topic, 1)
+            record = await asyncio.wait_for(task, WAIT_SECONDS)
+            expect(offset, record.offset)
+    async with AIOKafkaConsumer(bootstrap_servers=servers, auto_offset_reset="none") as consumer:
+        consumer.assign([partition])
+        consumer.seek(partition, 1000)
+        try:
+            await asyncio.wait_for(consumer.getone(), WAIT_SECONDS)
+        except OffsetOutOfRangeError:
+            return
+        raise AssertionError("an offset out of range was no error")
+
+
+async def topics(servers: str) -> None:
+    topic = await create(servers, 3)
+    async with admin_of(servers) as admin:
+        assert topic in await admin.list_topics()
+        (described,) = await admin.describe_topics([topic])
+        expect(3, len(described["partitions"]))
+        await admin.delete_topics([topic])
+        assert topic not in await admin.list_topics()
+
+
+async def partitions(servers: str) -> None:
+    topic = await create(servers)
+    async with admin_of(servers) as admin:
+        await admin.create_partitions({topic: NewPartitions(4)})
+        (described,) = await admin.describe_topics([topic])
+        expect(4, len(described["partitions"]))
+
+
+async def configs(servers: str) -> None:
+    topic = await create(servers)
+    async with admin_of(servers) as admin:
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": "60000"})
+        await admin.alter_configs([resource])
+        asked = ConfigResource(ConfigResourceType.TOPIC, topic)
+        (answer,) = await admin.describe_configs([asked])
+        values = {entry[0]: entry[1] for entry in answer.resources[0][4]}
+        expect("60000", values["retention.ms"])
+        expect("delete", values["cleanup.policy"])
+
+
+async def delete_records(servers: str) -> None:
+    topic = await create(servers)
+    await send(servers, topic, 10)
+    partition = TopicPartition(topic, 0)
+    async with admin_of(servers) as admin:
+        await admin.delete_records({partition: RecordsToDelete(before_offset=6)})
+    async with AIOKafkaConsumer(bootstrap_servers=servers) as consumer:
+        expect({partition: 6}, await consumer.beginning_offsets([partition]))
+
+
+async def groups(servers: str) -> None:
+    topic, group = await create(servers), fresh("group")
+    await send(servers, topic, 10)
+    async with AIOKafkaConsumer(
+        topic, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest"
+    ) as consumer:
+        await read(consumer, 10)
+        await consumer.commit()
+        async with admin_of(servers) as admin:
+            assert (group, "consumer") in await admin.list_consumer_groups()
+            (answer,) = await admin.describe_consumer_groups([group])
+            expect("Stable", answer.groups[0][2])
+            offsets = await admin.list_consumer_group_offsets(group)
+            expect(10, offsets[TopicPartition(topic, 0)].offset)
+
+
+async def cluster(servers: str) -> None:
+    async with admin_of(servers) as admin:
+        described = await admin.describe_cluster()
+        expect(1, len(described["brokers"]))
+        assert described["cluster_id"]
+
+
+async def too_large(servers: str) -> None:
+    topic = await create(servers)
+    async with AIOKafkaProducer(bootstrap_servers=servers, max_request_size=8_000_000) as producer:
+        try:
+            await producer.send_and_wait(topic, bytes(2_000_000))
+        except MessageSizeTooLargeError:
+            expect(0, (await producer.send_and_wait(topic, b"small")).offset)
+        else:
+            raise AssertionError("2 MB were taken")
+
+
+async def unknown(servers: str) -> None:
+    topic = fresh("nowhere")
+    async with admin_of(servers) as admin:
+        answer = await admin.delete_topics([topic])
+        expect([(topic, UnknownTopicOrPartitionError.errno)], answer.topic_error_codes)
+
+
+async def transactions(servers: str) -> None:
+    topic = await create(servers)
+    producer = AIOKafkaProducer(bootstrap_servers=servers, transactional_id=fresh("tx"))
+    try:
+        with refused_by(KafkaError):
+            await asyncio.wait_for(producer.start(), WAIT_SECONDS)
+        async with producer.transaction():
+            await producer.send_and_wait(topic, b"value")
+    finally:
+        await producer.stop()
+
+
+if __name__ == "__main__":
+    run(
+        {
+            "acks": acks,
+            **{name: codec(name) for name in ("gzip", "snappy", "lz4", "zstd")},
+            "records": records,
+            "idempotent": idempotent,
+            "assign": assign,
+            "subscribe": subscribe,
+            "seek": seek,
+            "times": times,
+            "pause": pause,
+            "range": group_with(RangePartitionAssignor),
+            "roundrobin": group_with(RoundRobinPartitionAssignor),
+            "sticky": group_with(StickyPartitionAssignor),
+            "static": static,
+            "commit": commit,
+            "reset": reset,
+            "topics": topics,
+            "partitions": partitions,
+            "configs": configs,
+            "delete-records": delete_records,
+            "groups": groups,
+            "cluster": cluster,
+            "too-large": too_large,
+            "unknown": unknown,
+            "transactions": transactions,
+        }
+    )

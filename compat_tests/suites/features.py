@@ -1,0 +1,42 @@
+"""What the clients are tried for: the rows of the report, each with the name that programs know.
+
+Every client's program checks the same things in the client's own words; what a client has not, its
+suite says and why. Tools and the bare wire have lists of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+FEATURES: Final[dict[str, str]] = {
+    "acks": "produce with acks 0, 1 and all",
+    "gzip": "gzip",
+    "snappy": "snappy",
+    "lz4": "LZ4",
+    "zstd": "zstd",
+    "records": "keys, headers, empty and null values, timestamps",
+    "idempotent": "idempotent producer",
+    "assign": "consume assigned partitions",
+    "subscribe": "consume subscribed topics",
+    "seek": "seek to an offset, the beginning and the end",
+    "times": "offsets by time",
+    "pause": "pause and resume partitions",
+    "range": "group with range: members come and leave",
+    "roundrobin": "group with round robin: members come and leave",
+    "sticky": "group with sticky: members come and leave",
+    "cooperative": "group with cooperative sticky: members come and leave",
+    "static": "static member keeps its partitions over a restart",
+    "commit": "commit and fetch offsets, resume from them",
+    "reset": "reset to earliest and latest, offset out of range",
+    "topics": "create, list, describe and delete topics",
+    "partitions": "add partitions",
+    "configs": "describe and alter configs of topics and broker",
+    "delete-records": "delete records",
+    "groups": "list and describe groups, lag, delete",
+    "logdirs": "sizes in log directories",
+    "leaders": "elect leaders",
+    "cluster": "describe the cluster",
+    "too-large": "a record that is too large is refused, the next is taken",
+    "unknown": "a topic that does not exist is an error",
+    "transactions": "transactions",
+}
