@@ -33,7 +33,15 @@ WRITEBACK_BYTES: Final = 8 * 1024 * 1024
 # What an operator can mend while the broker runs: these fail the request and nothing else. All of a
 # file that may not grow can be read (EFBIG: `ulimit -f`, or the file system's own limit).
 PASSING_ERRORS: Final = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EFBIG}
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EFBIG,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOMEM,
+        errno.EAGAIN,  # no more threads
+    }
 )
 
 

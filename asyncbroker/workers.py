@@ -10,6 +10,7 @@ the way there and back costs about 60 us of CPU less, which a commit round pays 
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -61,13 +62,17 @@ class ThreadWorkers:
         self._is_closed = False
 
     def run(self, function: Callable[..., Result], *args: Any) -> asyncio.Future[Result]:
-        """Queues `function(*args)`. A job whose future is cancelled runs all the same."""
+        """Queues `function(*args)`. A job whose future is cancelled runs all the same. Where the
+        system gives no more threads it waits for those there are; if there are none it fails."""
         if self._is_closed:
             raise RuntimeError("the workers are closed")
         future: asyncio.Future[Result] = self._loop.create_future()
+        if self._running >= len(self._threads) < self._threads_max:
+            refusal = self._start_thread()
+            if refusal is not None and not self._threads:
+                future.set_exception(refusal)
+                return future
         self._running += 1
-        if self._running > len(self._threads) < self._threads_max:
-            self._start_thread()
         self._jobs.put((function, args, future))
         return future
 
@@ -83,12 +88,17 @@ class ThreadWorkers:
             thread.join()
         self._threads.clear()
 
-    def _start_thread(self) -> None:
+    def _start_thread(self) -> OSError | None:
+        """Starts one more; the reason if the system has none to give."""
         # Daemons, so that a second SIGTERM ends the process while a disk hangs.
         name = f"worker-{len(self._threads)}"
         thread = threading.Thread(target=self._work, name=name, daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:
+            return OSError(errno.EAGAIN, str(error))
         self._threads.append(thread)
+        return None
 
     def _work(self) -> None:
         """A thread's life: run jobs and post what came out of them to the loop."""

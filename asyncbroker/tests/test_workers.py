@@ -83,3 +83,26 @@ async def test_inline_jobs_are_over_when_run_returns(job: Callable[[], object]) 
         assert future.result() == "done"
     else:
         assert isinstance(future.exception(), ZeroDivisionError)
+
+
+async def test_where_there_are_no_more_threads_jobs_wait_for_those_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    workers = ThreadWorkers(asyncio.get_running_loop(), threads_max=3)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(OSError, match="can't start new thread"):
+            await workers.run(lambda: None)
+    may_end = threading.Event()
+    first = workers.run(may_end.wait, 30)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        others = [workers.run(lambda: "done") for _ in range(3)]
+        may_end.set()
+        assert await first
+        assert [await other for other in others] == ["done"] * 3
+    # None of it is waited for that never began.
+    await workers.close()
