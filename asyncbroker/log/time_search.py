@@ -88,10 +88,37 @@ def _first_of_largest(
     segments: Sequence[Segment], start_offset: int, end_offset: int
 ) -> TimestampOffset | None:
     """The first record in [start_offset, end_offset) with the largest timestamp there is."""
-    largest = max((segment.largest_timestamp() for segment in segments), default=NO_TIMESTAMP)
+    first, later = segments[0], segments[1:]
+    largest = max((segment.largest_timestamp() for segment in later), default=NO_TIMESTAMP)
+    if first.largest_timestamp() > largest:
+        largest = max(largest, _largest_from(first, start_offset))
     if largest == NO_TIMESTAMP:
         return None
     return _first_at_or_after(segments, largest, start_offset, end_offset)
+
+
+def _largest_from(segment: Segment, start_offset: int) -> int:
+    """The largest timestamp of a segment, of which the records before `start_offset` are deleted:
+    one of those may have had the largest of all."""
+    if start_offset <= segment.base_offset:
+        return segment.largest_timestamp()
+    largest = NO_TIMESTAMP
+    limit = segment.size
+    position = segment.position_of(start_offset, limit)
+    for header, at, _ in () if position is None else segment.walk(position, limit):
+        timestamp = header.max_timestamp
+        if timestamp > largest and header.base_offset < start_offset:
+            timestamp = _largest_in_batch(segment.read_batch(header, at), header, start_offset)
+        largest = max(largest, timestamp)
+    return largest
+
+
+def _largest_in_batch(batch: bytes, header: BatchHeader, start_offset: int) -> int:
+    try:
+        records = [each for each in records_of(batch, header) if each.offset >= start_offset]
+    except CorruptBatch:
+        return header.max_timestamp
+    return max((each.timestamp for each in records), default=NO_TIMESTAMP)
 
 
 def _first_in_batch(

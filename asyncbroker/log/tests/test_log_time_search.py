@@ -107,10 +107,12 @@ def test_any_times_in_any_order(
     for timestamp in range(42):
         assert first_at(log, timestamp, end) == expected(flat, timestamp, start, end)
     found = log.max_timestamp(len(flat))
-    largest = max(flat, default=-1)
-    if largest >= 0 and (first := expected(flat, largest, start))[0] >= 0:
+    largest = max(flat[start:], default=-1)
+    if largest >= 0:
         assert found is not None
-        assert (found.offset, found.timestamp) == first
+        assert (found.offset, found.timestamp) == expected(flat, largest, start)
+    else:
+        assert found is None
 
 
 def test_the_leader_epoch_is_that_of_the_record() -> None:
@@ -149,6 +151,14 @@ def test_the_first_of_the_largest_times_is_the_max_timestamp() -> None:
     found = log.max_timestamp(5)
     assert found is not None
     assert (found.offset, found.timestamp) == (1, 90)
+
+
+def test_a_deleted_record_is_not_the_one_with_the_largest_time() -> None:
+    log = filled([[10, 90, 20, 30], [25]])
+    log.advance_log_start(2)
+    found = log.max_timestamp(5)
+    assert found is not None
+    assert (found.offset, found.timestamp) == (3, 30)
 
 
 def test_a_batch_that_cannot_be_decoded_is_found_by_its_header() -> None:
