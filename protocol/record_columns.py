@@ -58,6 +58,28 @@ def record_columns(payload: bytes, header: BatchHeader) -> RecordColumns:
     return columns
 
 
+def record_ends(payload: bytes, header: BatchHeader) -> list[int]:
+    """Only where the records end: of a batch whose `record_columns` were looked at before."""
+    ends: list[int] = []
+    position = 0
+    try:
+        for _ in range(header.record_count):
+            byte = payload[position]
+            if byte < 0x80:
+                position += 1 + (byte >> 1)
+            elif (high := payload[position + 1]) < 0x80:
+                position += 2 + ((byte & 0x7F | high << 7) >> 1)
+            else:
+                size, position = read_varint(payload, position)
+                position += size
+            ends.append(position)
+    except IndexError:
+        raise CorruptBatch("the records end early") from None
+    if position != len(payload):
+        raise CorruptBatch(f"the last record ends at byte {position} of {len(payload)}")
+    return ends
+
+
 def _walk(payload: bytes, count: int) -> tuple[RecordColumns, int]:
     """The columns and the end of the last record; IndexError past the payload's end.
 
@@ -143,8 +165,15 @@ def with_records(
     timestamps: list[int] = []
     bodies: list[tuple[int, int]] = []
     for index in kept:
-        _, position = read_varint(payload, begins[index])
-        delta, after = read_varint(payload, position + 1, bytes_max=10)
+        position = begins[index]
+        while payload[position] > 0x7F:  # the length
+            position += 1
+        position += 1
+        byte = payload[position + 1]
+        if byte < 0x80:
+            delta, after = (byte >> 1) ^ -(byte & 1), position + 2
+        else:
+            delta, after = read_varint(payload, position + 1, bytes_max=10)
         timestamps.append(header.max_timestamp if is_append_time else header.base_timestamp + delta)
         bodies.append((position, after))
     if max(timestamps) >= 1 << 63 or min(timestamps) < -(1 << 63):

@@ -159,6 +159,8 @@ class Cleaning:
             columns = record_columns(records_in(batch, header, limit), header)
         except CorruptBatch as damage:
             raise CorruptLog(segment.log_path, str(damage), position) from damage
+        if True in columns.are_tombstones and not keys.note_tombstones(header.base_offset):
+            return False
         deltas, names = columns.offset_deltas, columns.keys
         if header.base_offset < self.plan.start_offset:
             first = self.plan.start_offset - header.base_offset

@@ -12,7 +12,8 @@ What stays as a whole is given back as it is, byte for byte.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from asyncbroker.log.cleaner_keys import KeyOffsets
@@ -24,7 +25,12 @@ from asyncbroker.protocol.batches import (
     BatchHeader,
 )
 from asyncbroker.protocol.compression import Buffer
-from asyncbroker.protocol.record_columns import record_columns, with_records, without_records
+from asyncbroker.protocol.record_columns import (
+    record_columns,
+    record_ends,
+    with_records,
+    without_records,
+)
 from asyncbroker.protocol.records import payload_of
 
 
@@ -95,6 +101,34 @@ class BatchFilter:
             # Beyond the map only a tombstone is looked for, and that has time until the next round.
             self.kept_record_count += header.record_count
             return batch
+        if not header.attributes & DELETE_HORIZON_BIT:
+            survivors = self.keys.survivors(header.base_offset, header.last_offset)
+            if survivors is not None:
+                return self._kept_survivors(header, batch, survivors)
+        return self._kept_of_columns(header, batch)
+
+    def _kept_survivors(
+        self, header: BatchHeader, batch: memoryview, survivors: Sequence[int]
+    ) -> Buffer | None:
+        """Without tombstones, and with all of the batch in the map."""
+        self.kept_record_count += len(survivors)
+        if len(survivors) == header.record_count:
+            return batch
+        if not survivors:
+            return None
+        payload = self._payload(header, batch)
+        base_offset = header.base_offset
+        if header.last_offset_delta + 1 == header.record_count:
+            # Its offsets have no gaps, so that a record's tells which it is.
+            ends = record_ends(payload, header)
+            kept = [offset - base_offset for offset in survivors]
+        else:
+            deltas, _, _, ends = record_columns(payload, header)
+            kept = [bisect_left(deltas, offset - base_offset) for offset in survivors]
+        return with_records(header, payload, ends, kept, None)
+
+    def _kept_of_columns(self, header: BatchHeader, batch: memoryview) -> Buffer | None:
+        """By a look at each record's key."""
         payload = self._payload(header, batch)
         deltas, keys, are_tombstones, ends = record_columns(payload, header)
         base_offset = header.base_offset

@@ -4,11 +4,16 @@ A dict from keys to offsets. Keys are exact, so no two of them are ever taken fo
 stood in for by its BLAKE2b digest of 48 bytes, longer than any key that is stored as it is. What an
 entry costs is estimated from above, the growing of the dict included, and no entry is made that
 would not fit: then the map covers the log up to some offset, and so does the compaction.
+
+Of the part that is mapped the map itself tells what stays: the offsets in it, and no others. So
+that part need not be decoded twice: `survivors` are those offsets.
 """
 
 from __future__ import annotations
 
 import hashlib
+from array import array
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final, cast
 
@@ -18,7 +23,8 @@ _DIGEST_BYTES: Final = 48
 
 # What CPython allocates: an object's memory comes in steps of 16 bytes; a bytes object has 33 bytes
 # around its contents, an offset 32. A dict that has just grown has up to 60 bytes for an entry, and
-# 30 more while the entries move from its old table.
+# 30 more while the entries move from its old table. Then 16 for an offset among the survivors; that
+# is less than what has moved by then.
 _BYTES_OBJECT: Final = 33
 _OFFSET_BYTES: Final = 32
 _SLOT_BYTES: Final = 90
@@ -27,11 +33,22 @@ _SLOT_BYTES: Final = 90
 class KeyOffsets:
     """The last offset of each key. Filled in the order of the log, then asked."""
 
-    __slots__ = ("_bytes_left", "_offsets", "end_offset")
+    __slots__ = (
+        "_bytes_left",
+        "_offsets",
+        "_survivors",
+        "_with_tombstones",
+        "end_offset",
+        "start_offset",
+    )
 
     def __init__(self, bytes_max: int, start_offset: int) -> None:
         self._offsets: dict[bytes, int] = {}
         self._bytes_left = bytes_max
+        self._survivors: array[int] | None = None
+        # The base offsets of mapped batches in which some value is null.
+        self._with_tombstones: set[int] = set()
+        self.start_offset = start_offset
         # All batches from the start on and below this offset are in it.
         self.end_offset = start_offset
 
@@ -67,6 +84,30 @@ class KeyOffsets:
                 self._bytes_left -= cost
             offsets[key] = base_offset + delta
         return True
+
+    def note_tombstones(self, base_offset: int) -> bool:
+        """The batch that begins there has records without a value; whether there was room for it.
+        After such a batch was added, or its keys are in already."""
+        if base_offset not in self._with_tombstones:
+            if self._bytes_left < _SLOT_BYTES + _OFFSET_BYTES:
+                return False
+            self._bytes_left -= _SLOT_BYTES + _OFFSET_BYTES
+            self._with_tombstones.add(base_offset)
+        return True
+
+    def survivors(self, base_offset: int, last_offset: int) -> Sequence[int] | None:
+        """The offsets of the records that stay of a batch, when all is mapped; None if that is not
+        for the map alone to say: not all of the batch is in it, or there are tombstones."""
+        if (
+            base_offset < self.start_offset
+            or last_offset >= self.end_offset
+            or base_offset in self._with_tombstones
+        ):
+            return None
+        if self._survivors is None:
+            self._survivors = array("q", sorted(self._offsets.values()))
+        begin = bisect_left(self._survivors, base_offset)
+        return self._survivors[begin : bisect_left(self._survivors, last_offset + 1, begin)]
 
     def latest(self, keys: Sequence[bytes | None]) -> list[int | None]:
         """The last offset of each key, None for those that are not in it."""

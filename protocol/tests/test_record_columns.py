@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 
 from asyncbroker.protocol.batches import DELETE_HORIZON_BIT
 from asyncbroker.protocol.compression import CorruptBatch
-from asyncbroker.protocol.record_columns import record_columns, with_records, without_records
+from asyncbroker.protocol.record_columns import (
+    record_columns,
+    record_ends,
+    with_records,
+    without_records,
+)
 from asyncbroker.protocol.records import (
     Compression,
     Record,
@@ -72,6 +77,7 @@ def test_what_is_kept_of_a_batch_is_what_it_was(steps: list[Record], data: st.Da
     kept = data.draw(st.sets(st.integers(0, len(steps) - 1), min_size=1).map(sorted))
     payload = bytes(payload_of(before))
     ends = record_columns(payload, header).ends
+    assert record_ends(payload, header) == ends
     after = with_records(header, payload, ends, kept, horizon)
     records = list(records_of(before))
     assert list(records_of(after)) == [records[index] for index in kept]
@@ -123,8 +129,10 @@ def test_no_truncation_and_no_lie_gets_through(steps: list[Record], data: st.Dat
     batch = batch_of(steps)
     header = read_header(batch)
     payload = bytearray(payload_of(batch))
-    with pytest.raises(CorruptBatch):
-        record_columns(bytes(payload[: data.draw(st.integers(0, len(payload) - 1))]), header)
+    cut = bytes(payload[: data.draw(st.integers(0, len(payload) - 1))])
+    for look in (record_columns, record_ends):
+        with pytest.raises(CorruptBatch):
+            look(cut, header)
     at = data.draw(st.integers(0, len(payload) - 1))
     payload[at] = data.draw(st.integers(0, 255))
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from array import array
 from random import Random
 
 import pytest
@@ -45,6 +46,9 @@ def test_the_memory_stays_in_its_bound(key_bytes: int, per_batch: int) -> None:
             is_room = keys.add(batch, range(per_batch), offset)
             offset += per_batch
         del batch
+        keys.end_offset = offset
+        first = 1 << 40
+        assert keys.survivors(first, first + 9) == array("q", range(first, first + 10))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -52,3 +56,26 @@ def test_the_memory_stays_in_its_bound(key_bytes: int, per_batch: int) -> None:
     assert len(keys) > bytes_max / 250
     # A key that is in it already needs no room.
     assert keys.add([b"%0*d" % (key_bytes, 1 << 40)], [0], offset)
+
+
+def test_what_stays_of_a_mapped_batch_is_what_is_in_the_map() -> None:
+    keys = KeyOffsets(1 << 20, 10)
+    keys.add([b"a", b"b", None, b"c"], range(4), 10)
+    keys.add([b"b", b"d"], range(2), 14)
+    keys.add([b"a"], [0], 16)
+    assert keys.note_tombstones(16)
+    keys.end_offset = 17
+    assert keys.survivors(10, 13) == array("q", [13])
+    assert keys.survivors(14, 15) == array("q", [14, 15])
+    # The map alone cannot tell: it begins later, ends earlier, or there are tombstones.
+    assert keys.survivors(9, 13) is None
+    assert keys.survivors(15, 17) is None
+    assert keys.survivors(16, 16) is None
+
+
+def test_tombstones_for_which_there_is_no_room_are_told() -> None:
+    keys = KeyOffsets(1000, 0)
+    noted = [keys.note_tombstones(offset) for offset in range(100)]
+    assert noted[0]
+    assert not noted[-1]
+    assert keys.note_tombstones(0)
