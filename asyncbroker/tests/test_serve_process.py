@@ -228,3 +228,16 @@ def test_the_portable_fallbacks_serve_too(tmp_path: Path) -> None:
         assert high_watermark(broker, "flights") == 1
         broker.signal()
         assert broker.wait() == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux which timers run")
+def test_a_peer_that_is_gone_without_a_word_is_asked_for_by_the_system() -> None:
+    """Half-open connections: TCP's keepalive finds them, beside our own idle timeout."""
+    with BrokerProcess("--memory", LISTEN) as broker, broker.connect() as peer:
+        peer.ask("ApiVersions", 2)
+        host, port = peer.socket.getsockname()
+        their_end = f"{socket.inet_aton(host)[::-1].hex().upper()}:{port:04X}"
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
+        (timer,) = [row[5] for row in rows if row[2] == their_end]
+        # "02" is a timer of keepalive; without one there would be none, "00".
+        assert timer.startswith("02:")
