@@ -28,6 +28,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "users": Command("users", "Add, list and delete the users who can log in."),
     "produce": Command("produce", "Write lines from standard input to a topic."),
     "consume": Command("consume", "Print the records of a topic."),
+    "spark": Command("spark", "See what Spark would read."),
     "test-broker": Command("run_with_broker", "Run a command against a fresh broker."),
     "trace": Command("trace", "Show what clients and any broker say to each other."),
     "explain": Command("explain", "Say what captured bytes mean."),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError as AiokafkaError
@@ -25,6 +26,12 @@ from confluent_kafka.admin import (
 from confluent_kafka.admin import ScramMechanism as ConfluentMechanism
 from kafka import KafkaConsumer, KafkaProducer
 
+from asyncbroker.client.errors import AuthenticationFailed
+from asyncbroker.spark.columns import full_schema
+from asyncbroker.spark.options import ReadOptions
+from asyncbroker.spark.reader import BatchReader
+from asyncbroker.spark.write_options import WriteOptions
+from asyncbroker.spark.writer import TaskWriter
 from asyncbroker.tests.tls_files import TlsFiles, make_tls_files
 from compat_tests.conftest import free_ports
 from compat_tests.java import needs_jars, run_java
@@ -311,3 +318,32 @@ def test_java_with_a_wrong_password(protected: Protected) -> None:
     refused = run_java("org.apache.kafka.tools.TopicCommand", *at, "--list")
     assert refused.returncode != 0
     assert "SaslAuthenticationException" in refused.stdout + refused.stderr
+
+
+@every_way
+def test_what_spark_reads_and_writes(protected: Protected, protocol: str, mechanism: str) -> None:
+    """What its driver and executors do; Spark itself would only call it."""
+    topic = f"spark-{protocol}-{mechanism}"
+
+    def options(password: str = PASSWORD) -> dict[str, str]:
+        path = Path(protected.properties(protocol, mechanism, password))
+        lines = [line.partition("=") for line in path.read_text().splitlines()]
+        return {
+            "kafka.bootstrap.servers": protected.servers[protocol],
+            "subscribe": topic,
+            "topic": topic,
+            **{f"kafka.{name}": value for name, _, value in lines},
+        }
+
+    schema = full_schema(include_headers=False)
+    rows = pyarrow.RecordBatch.from_pydict({"value": pyarrow.array([b"value"])})
+    TaskWriter(WriteOptions.parse(options()), schema).write(iter([rows]))
+    reader = BatchReader(ReadOptions.parse(options()), schema)
+    (partition,) = reader.partitions()
+    (found,) = reader.read(partition)
+    assert found.column("value").to_pylist() == [b"value"]
+    wrong = BatchReader(ReadOptions.parse(options("wr,ong=1")), schema)
+    with pytest.raises(AuthenticationFailed) as caught:
+        wrong.partitions()
+    assert "wr,ong=1" not in str(caught.value)
+    assert "wr,ong=1" not in repr(ReadOptions.parse(options("wr,ong=1")))

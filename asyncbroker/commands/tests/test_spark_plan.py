@@ -1,0 +1,46 @@
+"""`asyncbroker spark plan` against a broker in the process."""
+
+from __future__ import annotations
+
+import json
+
+from click.testing import CliRunner
+
+from asyncbroker.__main__ import cli
+from asyncbroker.testing import BrokerThread
+
+
+def plan(broker: BrokerThread, *arguments: str) -> tuple[int, str]:
+    command = ["spark", "plan", *arguments, "-b", broker.bootstrap_servers]
+    result = CliRunner().invoke(cli, command)
+    return result.exit_code, result.output
+
+
+def test_the_ranges_of_a_query_are_printed(kafka_broker: BrokerThread) -> None:
+    for number in range(10):
+        kafka_broker.topic("flights").append(f"{number}")
+    status, output = plan(kafka_broker, "flights", "-o", "minPartitions=2")
+    assert status == 0
+    assert [line.split() for line in output.splitlines()] == [
+        ["TOPIC", "PARTITION", "START", "END", "OFFSETS"],
+        ["flights", "0", "0", "5", "5"],
+        ["flights", "0", "5", "10", "5"],
+        ["2", "tasks,", "10", "offsets"],
+    ]
+    status, output = plan(
+        kafka_broker, "flights", "--json", "-o", 'startingOffsets={"flights":{"0":7}}'
+    )
+    assert json.loads(output) == [{"topic": "flights", "partition": 0, "start": 7, "end": 10}]
+
+
+def test_what_a_query_would_be_refused_is_refused(kafka_broker: BrokerThread) -> None:
+    kafka_broker.topic("flights").append("one")
+    status, output = plan(kafka_broker, "flights", "-o", "startingOffsets=latest")
+    assert status == 1
+    assert "starting offset can't be latest for batch queries" in output
+    status, output = plan(kafka_broker, "flights", "-o", 'endingOffsets={"flights":{"0":50}}')
+    assert status == 1
+    assert "Some data may have been lost" in output
+    status, output = plan(kafka_broker, "nothing")
+    assert status == 1
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in output
