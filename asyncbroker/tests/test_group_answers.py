@@ -1,17 +1,20 @@
-"""What we answer about groups is what Apache Kafka answers (see `group_questions.py`)."""
+"""What we answer about groups is what Apache Kafka answers (see `group_questions.py` and
+`consumer_group_questions.py`)."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 from asyncbroker.context import RequestContext
 from asyncbroker.protocol.api import API_BY_NAME
+from asyncbroker.tests.consumer_group_questions import ConsumerQuestions
 from asyncbroker.tests.data_path_harness import UnderTest, settle, under_test
 from asyncbroker.tests.group_questions import Peer, Questions
 
-GOLDEN = Path(__file__).parent / "golden" / "group_answers_kafka_4_3_1.tsv"
+GOLDEN = Path(__file__).parent / "golden"
 
 
 class HandlerPeer:
@@ -44,13 +47,33 @@ class HandlerPeer:
 
 
 async def test_we_answer_as_kafka_does() -> None:
-    expected = dict(line.split("\t") for line in GOLDEN.read_text().splitlines())
     async with under_test(group_initial_rebalance_delay_ms="0") as t:
+        answers = await Questions(connecting_to(t), settle).run()
+    hold_against(answers, "group_answers_kafka_4_3_1.tsv")
 
-        async def connect() -> Peer:
-            return HandlerPeer(t)
 
-        answers = await Questions(connect, settle).run()
+async def test_we_answer_as_kafka_does_about_the_consumer_protocol() -> None:
+    settings = {
+        "group_initial_rebalance_delay_ms": "0",
+        "group_consumer_assignment_interval_ms": "0",
+        "group_consumer_max_size": "3",
+        "group_consumer_heartbeat_interval_ms": "300",
+        "group_consumer_min_heartbeat_interval_ms": "100",
+    }
+    async with under_test(**settings) as t:
+        answers = await ConsumerQuestions(connecting_to(t), settle).run()
+    hold_against(answers, "consumer_group_answers_kafka_4_3_1.tsv")
+
+
+def connecting_to(t: UnderTest) -> Callable[[], Coroutine[Any, Any, Peer]]:
+    async def connect() -> Peer:
+        return HandlerPeer(t)
+
+    return connect
+
+
+def hold_against(answers: dict[str, str], name: str) -> None:
+    expected = dict(line.split("\t") for line in (GOLDEN / name).read_text().splitlines())
     different = {
         question: (answers.get(question), expected.get(question))
         for question in answers.keys() | expected.keys()

@@ -218,13 +218,10 @@ def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, turn: Turn) -> He
 
 def leaving_member(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember:
     """The member that LeaveGroup names, by its instance id alone if an administrator sent it.
-    Raises KafkaError, also for members that do not speak the classic protocol."""
+    Members of both protocols may be named. Raises KafkaError."""
     if identity.group_instance_id is None:
-        member = group.member(identity.member_id)
-    else:
-        member = group.known_static_member(identity.group_instance_id, identity.member_id)
-    _check_classic(member)
-    return member
+        return group.member(identity.member_id)
+    return group.known_static_member(identity.group_instance_id, identity.member_id)
 
 
 def assignment_of(

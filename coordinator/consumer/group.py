@@ -40,6 +40,9 @@ from asyncbroker.coordinator.consumer.records import (
 from asyncbroker.coordinator.consumer.topics import TopicPartition
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 
+INITIAL_EPOCH = 1
+"""What a group has that has not changed yet; no record says so."""
+
 NO_TARGET: Target = frozenset()
 
 
@@ -89,7 +92,7 @@ class ConsumerGroup:
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
-        self.epoch = 0
+        self.epoch = INITIAL_EPOCH
         self.metadata_hash = 0
         self.assignment_epoch = 0
         self.assignment_timestamp_ms = 0
@@ -190,7 +193,7 @@ class ConsumerGroup:
         self._APPLY[type(record.key)](self, record.key, record.value)
 
     def _apply_metadata(self, _key: ConsumerGroupMetadataKey, value: Any) -> None:
-        self.epoch = value.epoch if value is not None else 0
+        self.epoch = value.epoch if value is not None else INITIAL_EPOCH
         self.metadata_hash = value.metadata_hash if value is not None else 0
 
     def _apply_partition_metadata(

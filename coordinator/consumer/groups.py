@@ -13,7 +13,7 @@ from asyncbroker.coordinator.consumer import classic_members
 from asyncbroker.coordinator.consumer.changes import Changes
 from asyncbroker.coordinator.consumer.departure import close_ranks, remove_members
 from asyncbroker.coordinator.consumer.describe import described
-from asyncbroker.coordinator.consumer.group import ConsumerGroup
+from asyncbroker.coordinator.consumer.group import INITIAL_EPOCH, ConsumerGroup
 from asyncbroker.coordinator.consumer.heartbeat import (
     check_request,
     check_room,
@@ -221,7 +221,7 @@ class ConsumerGroups:
             classic_members.check_state_of(before, request, self._topics)
         except KafkaError as error:
             needs_id = error.code is ErrorCode.MEMBER_ID_REQUIRED
-            turn.reply(token, join_failed(error.code, member_id if needs_id else request.member_id))
+            turn.reply(token, join_failed(error.code, member_id if needs_id else ""))
             return None
 
         was_last = (
@@ -375,7 +375,7 @@ class ConsumerGroups:
 def _is_blank(group: ConsumerGroup) -> bool:
     """Whether nothing is left of a group but its name."""
     return not (
-        group.epoch
+        group.epoch != INITIAL_EPOCH
         or group.assignment_epoch
         or group.members
         or group.targets
