@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from asyncbroker.client.cluster import Cluster
+from asyncbroker.client.groups import list_groups
 from compat_tests.conftest import BrokerProcess
 from compat_tests.consumer_groups import Fleet, broker_of, send
 
@@ -80,6 +82,70 @@ def test_topics_that_match_an_expression_are_read(broker: BrokerProcess, fresh: 
 
     fleet.check = lambda: None  # type: ignore[method-assign]
     fleet.until(has_both)
+    fleet.stop_all()
+
+
+def test_a_static_member_keeps_its_partitions_over_a_restart(
+    broker: BrokerProcess, fresh: Fresh
+) -> None:
+    fleet = fleet_of(broker, fresh)
+    fleet.start("a", **{"group.instance.id": "ia"})
+    fleet.start("b", **{"group.instance.id": "ib"})
+    fleet.until_shared(PARTITIONS)
+    before = fleet.partitions()
+    # It leaves for a while (epoch -2): its partitions wait for it.
+    fleet.stop("b")
+    for _ in range(20):
+        fleet.poll()
+    assert fleet.partitions() == {"a": before["a"]}
+    fleet.start("b", **{"group.instance.id": "ib"})
+    fleet.until(lambda parts: parts == before)
+    fleet.stop_all()
+
+
+# Not the sticky ones of librdkafka: they put data of their own into assignments, which would be
+# lost, and so such a group cannot change over, in Kafka as here.
+@pytest.mark.parametrize("strategy", ["range", "roundrobin"])
+def test_a_group_changes_over_and_back_while_it_runs(
+    broker: BrokerProcess, fresh: Fresh, strategy: str
+) -> None:
+    fleet = fleet_of(broker, fresh)
+    classic = {"group.protocol": "classic", "partition.assignment.strategy": strategy}
+
+    def state() -> tuple[str, set[str]]:
+        with Cluster(fleet.servers) as cluster:
+            (group,) = [g for g in list_groups(cluster) if g.group_id == fleet.group]
+        return group.group_type, set(fleet.members)
+
+    fleet.start("a", **classic)
+    fleet.start("b", **classic)
+    fleet.until_shared(PARTITIONS)
+    assert state() == ("classic", {"a", "b"})
+    sent = send(fleet.servers, fleet.topic, values_of("classic"), PARTITIONS)
+    fleet.until_read(sent)
+
+    # One after the other is replaced, as in a rolling upgrade.
+    fleet.start("c")
+    fleet.until_shared(PARTITIONS)
+    assert state() == ("consumer", {"a", "b", "c"})
+    fleet.stop("a")
+    fleet.until_shared(PARTITIONS)
+    sent |= send(fleet.servers, fleet.topic, values_of("mixed"), PARTITIONS)
+    fleet.until_read(sent)
+    fleet.stop("b")
+    fleet.start("d")
+    fleet.until_shared(PARTITIONS)
+    assert state() == ("consumer", {"c", "d"})
+
+    fleet.start("e", **classic)
+    fleet.until_shared(PARTITIONS)
+    fleet.stop("c")
+    fleet.until_shared(PARTITIONS)
+    fleet.stop("d")
+    fleet.until_shared(PARTITIONS)
+    assert state() == ("classic", {"e"})
+    sent |= send(fleet.servers, fleet.topic, values_of("classic again"), PARTITIONS)
+    fleet.until_read(sent)
     fleet.stop_all()
 
 

@@ -10,10 +10,24 @@ from asyncbroker.client.cluster import Cluster, TopicPartition
 from asyncbroker.client.connection import Connection, Deadline
 from asyncbroker.client.errors import BrokerError
 from asyncbroker.client.partitions import by_topic
+from asyncbroker.protocol.consumer_protocol import (
+    PROTOCOL_TYPE,
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    ConsumerProtocolTopicPartition,
+    encode_assignment,
+    encode_subscription,
+)
 from asyncbroker.protocol.errors import ErrorCode
+from asyncbroker.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedConsumerMember,
+)
 from asyncbroker.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from asyncbroker.protocol.messages.describe_groups import (
     DescribedGroup,
+    DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
@@ -68,7 +82,8 @@ def list_groups(cluster: Cluster, *, states: Sequence[str] = ()) -> list[ListedG
 
 
 def describe_group(cluster: Cluster, group_id: str) -> DescribedGroup:
-    """A group's state and members; the state is `DEAD` when there is no such group."""
+    """A group's state and members; the state is `DEAD` when there is no such group. A group of the
+    consumer protocol (KIP-848) is shown in the same form."""
 
     def describe(connection: Connection, deadline: Deadline) -> DescribedGroup:
         request = DescribeGroupsRequest([group_id])
@@ -76,9 +91,47 @@ def describe_group(cluster: Cluster, group_id: str) -> DescribedGroup:
         # From version 6 on the absence of a group is an error, beside the state that says so.
         if group.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
             _check(group.error_code, "DescribeGroups", _subject(group_id), connection)
+        if group.group_state == DEAD and connection.supports(ConsumerGroupDescribeRequest):
+            return _consumer_group(connection, group, deadline)
         return group
 
     return at_coordinator(cluster, group_id, describe)
+
+
+def _consumer_group(
+    connection: Connection, unknown: DescribedGroup, deadline: Deadline
+) -> DescribedGroup:
+    """The group as one of the consumer protocol; `unknown` when it is none of these either."""
+    request = ConsumerGroupDescribeRequest([unknown.group_id])
+    (group,) = connection.request(request, ConsumerGroupDescribeResponse, deadline).groups
+    if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return unknown
+    _check(group.error_code, "ConsumerGroupDescribe", _subject(group.group_id), connection)
+    return DescribedGroup(
+        group_id=group.group_id,
+        group_state=group.group_state,
+        protocol_type=PROTOCOL_TYPE,
+        protocol_data=group.assignor_name,
+        members=[_as_classic(member) for member in group.members],
+    )
+
+
+def _as_classic(member: DescribedConsumerMember) -> DescribedGroupMember:
+    subscription = ConsumerProtocolSubscription(topics=member.subscribed_topic_names)
+    assignment = ConsumerProtocolAssignment(
+        [
+            ConsumerProtocolTopicPartition(topic.topic_name, topic.partitions)
+            for topic in member.assignment.topic_partitions
+        ]
+    )
+    return DescribedGroupMember(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=encode_subscription(subscription),
+        member_assignment=encode_assignment(assignment),
+    )
 
 
 def delete_group(cluster: Cluster, group_id: str) -> None:

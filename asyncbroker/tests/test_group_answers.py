@@ -53,7 +53,7 @@ async def test_we_answer_as_kafka_does() -> None:
 
 
 async def test_we_answer_as_kafka_does_about_the_consumer_protocol() -> None:
-    settings = {
+    settings: dict[str, Any] = {
         "group_initial_rebalance_delay_ms": "0",
         "group_consumer_assignment_interval_ms": "0",
         "group_consumer_max_size": "3",

@@ -1,0 +1,107 @@
+"""Groups of the consumer protocol: sessions, revocations, intervals, restarts, what is written."""
+
+from __future__ import annotations
+
+from asyncbroker.coordinator.config import GroupConfig
+from asyncbroker.coordinator.consumer.member import MemberState
+from asyncbroker.coordinator.coordinator import GroupCoordinator
+from asyncbroker.coordinator.effects import Append, Instant, Reply
+from asyncbroker.coordinator.tests.consumer_scenario import ConsumerScenario, FakeTopics
+from asyncbroker.protocol.errors import ErrorCode
+
+AT_ONCE = GroupConfig(consumer_assignment_interval_ms=0)
+
+
+def group_of(*names: str, config: GroupConfig = AT_ONCE, partitions: int = 4) -> ConsumerScenario:
+    c = ConsumerScenario(config, FakeTopics(t=partitions))
+    for name in names:
+        c.add(name)
+    c.settle(rounds=4, seconds=0)
+    return c
+
+
+def test_a_silent_member_loses_its_partitions_when_its_session_ends() -> None:
+    c = group_of("a", "b")
+    for _ in range(9):
+        c.heartbeat("a")
+        c.s.wait(5)
+    assert [member.member_id for member in c.group().members.values()] == ["a-1"]
+    assert len(c.heartbeat("a").assignment.topic_partitions[0].partitions) == 4  # type: ignore[union-attr]
+    assert c.heartbeat("b").error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_that_does_not_give_up_in_time_is_fenced() -> None:
+    c = group_of("a")
+    c.add("b")
+    c.heartbeat("b")
+    c.heartbeat("a", takes_over=False)
+    assert c.group().members["a-1"].state is MemberState.UNREVOKED_PARTITIONS
+    for _ in range(13):
+        c.s.wait(5)
+        c.heartbeat("a", takes_over=False)
+        c.heartbeat("b")
+    assert "a-1" not in c.group().members or c.group().members["a-1"].epoch == c.group().epoch
+    c.members["a"].owned.clear()
+    c.settle(rounds=4)
+    assert len(c.owners()) == 4
+
+
+def test_members_that_come_together_cost_one_assignment() -> None:
+    config = GroupConfig(consumer_assignment_interval_ms=1_000)
+    c = ConsumerScenario(config, FakeTopics(t=4))
+    for name in ("a", "b", "c"):
+        c.add(name)
+        c.heartbeat(name)
+    assert c.group().assignment_epoch == 2
+    assert c.group().epoch == 4
+    c.s.wait(1)
+    c.heartbeat("b")
+    assert c.group().assignment_epoch == 4
+
+
+def test_an_answer_without_news_does_not_wait_for_the_disk() -> None:
+    c = group_of("a")
+    c.s.effects.clear()
+    c.heartbeat("a")
+    (reply,) = c.s.effects
+    assert isinstance(reply, Reply)
+    assert reply.at_once
+    c.members["a"].has_news = True
+    c.s.effects.clear()
+    c.heartbeat("a")
+    assert not [effect for effect in c.s.effects if isinstance(effect, Append)]
+    (reply,) = c.s.effects
+    assert isinstance(reply, Reply)
+    assert not reply.at_once
+
+
+def test_members_go_on_where_they_were_after_a_restart() -> None:
+    c = group_of("a", "b")
+    before = c.owners()
+    c.s.restart()
+    c.settle(rounds=2, seconds=0)
+    assert c.owners() == before
+    assert c.group().epoch == 3
+
+
+def test_a_deleted_group_leaves_only_tombstones() -> None:
+    c = group_of("a")
+    c.leave("a")
+    assert c.s.delete() is ErrorCode.NONE
+    last = dict(c.s.log)
+    assert set(last.values()) == {None}
+    loaded = GroupCoordinator(AT_ONCE, c.topics)
+    for record in c.s.log:
+        loaded.replay(*record)
+    loaded.finish_loading(Instant(0.0, 0))
+    assert loaded.list_groups() == []
+
+
+def test_a_topic_that_is_made_again_is_another_topic() -> None:
+    c = group_of("a")
+    c.topics.delete("t")
+    c.settle(rounds=2)
+    assert c.owners() == {}
+    c.topics.create("t", 2)
+    c.settle(rounds=2)
+    assert set(c.owners()) == c.topics.partitions("t")
