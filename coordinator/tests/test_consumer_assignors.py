@@ -72,7 +72,7 @@ def test_every_partition_goes_to_one_reader(
     counts = {T: t_count, U: u_count}
     wanted = {topic: count for topic, count in counts.items() if any(topic in w for w in wishes)}
     everything = {(topic, index) for topic, count in wanted.items() for index in range(count)}
-    stale = sorted(everything) + [(T, 99), (b"x" * 16, 0)]
+    stale = [*sorted(everything), (T, 99), (b"x" * 16, 0)]
     readers = [
         reader(f"m{number}", *wish, had=tuple(stale[number :: len(wishes)]))
         for number, wish in enumerate(wishes)
