@@ -94,7 +94,7 @@ def handle(
                 unfinished.append(appended)
                 continue
             _accept(outcome, appended)
-            if acks == ACKS_ALL:
+            if acks == ACKS_ALL and not broker.storage.is_volatile:
                 if wait is None:
                     wait = DurableWait(broker, request, response, version)
                 wait.add(partition, appended.last_offset + 1, outcome)
