@@ -12,8 +12,9 @@ from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSessio
 
 from asyncbroker.client.cluster import Cluster
 from asyncbroker.client.topics import create_topic
+from asyncbroker.spark.tests.patience import patiently
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture
@@ -65,15 +66,14 @@ def test_a_stream_writes_to_the_topics_of_its_rows(
     writer(spark.range(60).selectExpr("string(id) AS value"), servers).option("topic", topic).save()
     stream = spark.readStream.format("asyncbroker").options(**servers).option("subscribe", topic)
     rows = stream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "25").load()
-    query = (
+    frame = (
         rows.selectExpr("value", f"concat('{topic}', '-', int(string(value)) % 2) AS topic")
         .writeStream.format("asyncbroker")
         .options(**servers)
         .option("checkpointLocation", str(tmp_path))
         .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
+    patiently(lambda: frame.start().awaitTermination())
     for index in (0, 1):
         found = reader(spark, servers, f"{topic}-{index}").load().collect()
         assert sorted(int(row.value) for row in found) == list(range(index, 60, 2))
@@ -87,7 +87,7 @@ def test_a_complete_result_is_written_with_each_batch(
     ).save()
     stream = spark.readStream.format("asyncbroker").options(**servers).option("subscribe", topic)
     counts = stream.option("startingOffsets", "earliest").load().groupBy("value").count()
-    query = (
+    frame = (
         counts.selectExpr("value AS key", "string(count) AS value")
         .writeStream.format("asyncbroker")
         .options(**servers)
@@ -95,9 +95,8 @@ def test_a_complete_result_is_written_with_each_batch(
         .option("checkpointLocation", str(tmp_path))
         .outputMode("complete")
         .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
+    patiently(lambda: frame.start().awaitTermination())
     found = reader(spark, servers, f"{topic}-counts").load().collect()
     assert sorted((bytes(row.key), bytes(row.value)) for row in found) == [
         (b"0", b"3"),

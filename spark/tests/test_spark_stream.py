@@ -19,8 +19,9 @@ from asyncbroker.client.partitions import produce
 from asyncbroker.client.topics import create_partitions, create_topic, delete_topic
 from asyncbroker.protocol.records import Record, build_batch
 from asyncbroker.spark.lag import Lag, LagListener, lag
+from asyncbroker.spark.tests.patience import patiently
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 Stream = Callable[..., DataFrame]
 
@@ -52,16 +53,20 @@ def put(cluster: Cluster, topic: str, partition: int, count: int) -> None:
 
 def run(frame: DataFrame, folder: Path, **trigger: Any) -> StreamingQuery:
     """Appends what there is to files, and returns the finished query."""
-    query = (
-        frame.select("partition", "offset")
-        .writeStream.format("json")
-        .option("path", str(folder / "rows"))
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(**(trigger or {"availableNow": True}))
-        .start()
-    )
-    query.awaitTermination()
-    return query
+
+    def start() -> StreamingQuery:
+        query = (
+            frame.select("partition", "offset")
+            .writeStream.format("json")
+            .option("path", str(folder / "rows"))
+            .option("checkpointLocation", str(folder / "checkpoint"))
+            .trigger(**(trigger or {"availableNow": True}))
+            .start()
+        )
+        query.awaitTermination()
+        return query
+
+    return patiently(start)
 
 
 def rows(folder: Path) -> list[tuple[int, int]]:
