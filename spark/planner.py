@@ -237,11 +237,14 @@ def split(
     whole = [r for r in pieces if _piece_count(r.size, total, min_partitions) == 1]
     total_to_cut = total - sum(r.size for r in whole)
     count_to_cut = max(min_partitions - len(whole), 1)
-    kept = set(whole)
+    # As the connector has it: none of a partition with a piece that is small already.
+    kept = {r.partition for r in whole}
     return [
         piece
         for r in pieces
-        for piece in _cut(r, 1 if r in kept else _piece_count(r.size, total_to_cut, count_to_cut))
+        for piece in _cut(
+            r, 1 if r.partition in kept else _piece_count(r.size, total_to_cut, count_to_cut)
+        )
     ]
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -52,13 +53,17 @@ def spark_bootstrap_servers() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One Spark of two cores, in which nothing is registered."""
+    """One Spark of two cores, in which nothing is registered; with Spark's own connector, if
+    ASYNCBROKER_CONNECTOR_CLASSPATH names the file with its jars."""
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("asyncbroker tests")
     for name, value in SPARK_SETTINGS.items():
         builder = builder.config(name, value)
+    if classpath := os.environ.get("ASYNCBROKER_CONNECTOR_CLASSPATH"):
+        jars = Path(classpath).read_text(encoding="utf-8").strip()
+        builder = builder.config("spark.jars", jars.replace(":", ","))
     builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
     with warnings.catch_warnings():
         # PySpark says of pandas that it is newer than itself.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
 
@@ -14,8 +16,8 @@ from asyncbroker.client.errors import BrokerError, RequestTimedOut
 from asyncbroker.client.reader import Fetched
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.protocol.messages.fetch import AbortedTransaction
-from asyncbroker.protocol.records import CorruptBatch, Record, build_batch, read_header
-from asyncbroker.spark import fetcher, reader
+from asyncbroker.protocol.records import CorruptBatch, Record, build_batch, read_header, stamp
+from asyncbroker.spark import fetcher, range_reader, reader
 from asyncbroker.spark.columns import full_schema
 from asyncbroker.spark.options import ReadOptions
 from asyncbroker.spark.planner import DataLost, OffsetRange
@@ -285,3 +287,31 @@ def test_the_reader_travels_to_executors(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(reader, "plan", lambda *_: planned)
     partitions = pickle.loads(pickle.dumps(task)).partitions()
     assert [pickle.loads(pickle.dumps(partition)).value for partition in partitions] == planned
+
+
+def test_a_large_partition_streams_through_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a gigabyte in responses of a megabyte, of which a few are in memory at any time."""
+    count, responses = 1000, 500
+    batch = build_batch([Record(0, 1000, None, bytes(1000))] * count)
+
+    def fetch(*_: object) -> Iterator[Fetched]:
+        for number in range(responses):
+            records = bytearray(batch)
+            stamp(records, number * count, 0)
+            yield Fetched(PARTITION, memoryview(records), 0, 0, 0, 0, 0, [])
+
+    monkeypatch.setattr(range_reader, "fetch", fetch)
+    options = ReadOptions.parse({"kafka.bootstrap.servers": "b", "subscribe": "t"})
+    task = BatchReader(options, full_schema(include_headers=False))
+    found: Iterator[Any] = task.read(InputPartition(OffsetRange(PARTITION, 0, count * responses)))
+    size = arrow_peak = 0
+    tracemalloc.start()
+    try:
+        for records in found:
+            size += records.nbytes
+            arrow_peak = max(arrow_peak, pa.total_allocated_bytes())
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert size > 500_000_000
+    assert peak + arrow_peak < 100_000_000
