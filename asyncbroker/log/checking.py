@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from asyncbroker.log.cleaner_transactions import Aborted, Decided, find_aborted
+from asyncbroker.log.damage import good_until
 from asyncbroker.log.damage_search import find_damage
 from asyncbroker.log.errors import CorruptLog
 from asyncbroker.log.file_range import FileRange, segment_at
@@ -54,7 +55,7 @@ def checked(log: PartitionLog, located: FileRange) -> FileRange | None:
     if segment is None or segment.file not in (None, located.file):
         return None
     _check(log, segment, begin, end)
-    good_end = segment.good_until(begin, end)
+    good_end = good_until(segment.holes, begin, end)
     if good_end == begin:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{located.file.path}: damaged at {begin}")
     segment.trusted.add(begin, good_end)

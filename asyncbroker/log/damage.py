@@ -54,6 +54,21 @@ Holes = Mapping[int, DamagedRange]
 """The damaged ranges of one segment, by the position where each begins."""
 
 
+def good_until(holes: Holes, position: int, limit: int) -> int:
+    """Where the first damage at or after `position` begins, or `limit` if that comes first. That is
+    `position` itself also where it lies in the middle of damage."""
+    begins = (at for at, hole in holes.items() if max(at, hole.end - 1) >= position)
+    return min(limit, max(position, min(begins, default=limit)))
+
+
+def hole_of(holes: Holes, offset: int, position: int) -> DamagedRange | None:
+    """The damage that has a batch with this offset at this position, as an index remembers it."""
+    for hole in holes.values():
+        if hole.first_offset <= offset < hole.next_offset and hole.position <= position < hole.end:
+            return hole
+    return None
+
+
 class DamagedRanges:
     """The damaged ranges of one log, in order. Read in any thread; changed by one at a time."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
+from asyncbroker.log.damage import good_until
 from asyncbroker.log.errors import CorruptLog
 from asyncbroker.log.files import File
 from asyncbroker.log.index import RecentBatches
@@ -164,6 +165,6 @@ def _range_of(segment: Segment, start: int, stop: int, may_block: bool) -> FileR
     """What lies between two positions, up to the first damage that is known."""
     file = segment.open_file(may_block=may_block)
     if segment.holes:
-        stop = segment.good_until(start, stop)
+        stop = good_until(segment.holes, start, stop)
     is_trusted = segment.trusted.covers(start, stop)
     return FileRange(file, start, stop - start, is_trusted=is_trusted)

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from asyncbroker.log.batch_place import header_in_place
-from asyncbroker.log.damage import Holes
+from asyncbroker.log.damage import DamagedRange, Holes, hole_of
 from asyncbroker.log.errors import CorruptIndex, CorruptLog, WouldBlock
 from asyncbroker.log.files import File, Files
 from asyncbroker.log.index import OFFSET_INDEX, TIME_INDEX, SparseIndex
@@ -166,12 +166,6 @@ class Segment:
             if self.file is None:
                 self.file = self._files.open(self.log_path, create=create)
 
-    def good_until(self, position: int, limit: int) -> int:
-        """Where the first damage at or after `position` begins, or `limit` if that comes first.
-        That is `position` itself also where it lies in the middle of damage."""
-        begins = (at for at, hole in self.holes.items() if max(at, hole.end - 1) >= position)
-        return min(limit, max(position, min(begins, default=limit)))
-
     # ---- appending and recovering
 
     def note(self, position: int, last_offset: int, max_timestamp: int) -> bool:
@@ -273,6 +267,8 @@ class Segment:
         try:
             entry = self.offset_index.floor_by_key(offset - self.base_offset, may_block=may_block)
             key, start = entry or (None, 0)
+            if entry is not None and (hole := self._hole_of(entry)) is not None:
+                key, start = None, hole.position
             if self._may_lack_index and limit > _UNINDEXED_BYTES_MAX and not len(self.offset_index):
                 raise CorruptIndex(f"{self.offset_index.path} has no entries")
             if start >= self.size and key is not None:
@@ -430,6 +426,8 @@ class Segment:
         """The last begin of a batch at or before `position` that the index knows."""
         try:
             entry = self.offset_index.floor_by_value(position, may_block=may_block)
+            if entry is not None and (hole := self._hole_of(entry)) is not None:
+                return hole.position
             if entry is None or self._offset_entry_is_true(entry, may_block=may_block):
                 return 0 if entry is None else entry[1]
             reason = f"{self.offset_index.path} points at no batch: {entry}"
@@ -447,6 +445,9 @@ class Segment:
             return next(steps)[0] - self.base_offset == key
         except CorruptLog:
             return False  # the bytes there are not a batch, so the entry is not true
+
+    def _hole_of(self, entry: tuple[int, int]) -> DamagedRange | None:
+        return hole_of(self.holes, self.base_offset + entry[0], entry[1]) if self.holes else None
 
     def _time_entry_is_true(
         self, entry: tuple[int, int], near: tuple[int, int] | None = None

@@ -133,6 +133,26 @@ def test_a_bit_flip_in_the_log_is_a_hole_of_that_batch_for_good(how: str, is_cle
         assert not [name for name in names(files) if "quarantined" in name]
 
 
+def test_an_index_in_memory_that_points_into_damage_leads_past_it() -> None:
+    """A reader of the first record of a batch comes by the entry of the batch before."""
+    files = MemoryFiles()
+    config = with_config(index_interval_bytes=1)
+    log = open_log(files, config=config)
+    one, two = batch(b"x" * 20), batch(b"x" * 20, b"y" * 20)
+    for each in (one, one, two, one, two):
+        append(log, bytearray(each))
+    log.close()
+    path = f"{DIRECTORY}/{0:020d}.log"
+    log = open_log(files, config=config, is_clean=True, recovery_point=7)
+    for position in (len(one), 2 * len(one) + len(two)):
+        DAMAGES["payload"](files, path, position)
+    for damaged in (1, 4):
+        assert refused(log, damaged)
+        # The first time the index is made anew, and from then on it is in memory.
+        assert not refused(log, damaged + 1)
+    assert list(offsets(log)) == [0, 2, 3, 5, 6]
+
+
 @pytest.mark.parametrize("how", ["payload", "CRC"])
 def test_who_stumbles_into_the_middle_of_damage_is_refused_as_well(how: str) -> None:
     """The range was found before it was known that the damage begins further ahead."""
