@@ -7,11 +7,11 @@ is on its way to the disk the next one gathers, so any number of commits share a
 fsyncs. One timer is armed at the coordinator's next deadline.
 
 A shard is loading, serving, or gone. Loading reads the partition into a new coordinator, in a
-worker; requests get COORDINATOR_LOAD_IN_PROGRESS and come again. An error that may pass (no file
-descriptor is left) has it tried again. When a round fails, the state in memory is ahead of the
-log: everybody who waits gets NOT_COORDINATOR, and the shard loads anew; at once the first time, but
-as long as rounds go on failing, on a full disk say, after longer and longer pauses, since it reads
-the whole partition.
+worker, and makes durable what a crash has left of it; meanwhile requests are answered
+COORDINATOR_LOAD_IN_PROGRESS. An error that may pass (no file descriptor is left) has it tried
+again. When a round fails, the state in memory is ahead of the log: everybody who waits gets
+NOT_COORDINATOR, and the shard loads anew; at once the first time, but as long as rounds go on
+failing, on a full disk say, after longer and longer pauses, since it reads the whole partition.
 """
 
 from __future__ import annotations
@@ -220,6 +220,9 @@ class GroupShard:
         offset = partition.log_start_offset
         while (found := await partition.locate_on_disk(offset, LOAD_BYTES)) is not None:
             offset = await partition.run(_replay, coordinator, found, partition.name)
+        # After a kill there may be what the disk has not: a loss of power would take back what is
+        # answered by it, and have a generation given out twice.
+        await self._await_disk(offset)
         return coordinator
 
     def _loaded(self, loader: asyncio.Task[GroupCoordinator]) -> None:
@@ -373,7 +376,11 @@ class GroupShard:
             if isinstance(appended, asyncio.Future):
                 appended = await appended
             end_offset = appended.last_offset + 1
-        waiting = self._commits.durable(partition, end_offset)
+        await self._await_disk(end_offset)
+
+    async def _await_disk(self, end_offset: int) -> None:
+        """Returns when all below `end_offset` is durable. Raises KafkaError."""
+        waiting = self._commits.durable(self._partition, end_offset)
         if waiting is not None:
             await waiting
 

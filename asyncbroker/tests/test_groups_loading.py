@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from asyncbroker.broker import MEMORY_DIRECTORY
+from asyncbroker.log.checkpoints import RECOVERY_POINTS
 from asyncbroker.log.files import MemoryFiles
 from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
@@ -54,6 +56,28 @@ async def test_a_crash_keeps_every_acknowledged_commit() -> None:
         await commit(t, 7)
     forget_clean_stop(files)
     async with under_test(files=files, metadata=metadata) as t:
+        await settle()
+        assert await committed(t) == {"flights": 7}
+
+
+async def test_what_a_crash_has_left_is_durable_before_it_is_served() -> None:
+    """Or a loss of power would take it back: a generation would be given out twice."""
+    files, metadata = MemoryFiles(), MemoryMetadataStore()
+    async with under_test(files=files, metadata=metadata) as t:
+        await t.topic()
+        await commit(t, 7)
+    forget_clean_stop(files)
+    files.remove(f"{MEMORY_DIRECTORY}/{RECOVERY_POINTS}")
+    workers = HeldWorkers()
+    workers.held = {"_journal", "_flush"}
+    async with under_test(files=files, metadata=metadata, workers=workers) as t:
+        await settle()
+        try:
+            with pytest.raises(KafkaError) as error:
+                await t.ask(commit_request(8), 8)
+            assert error.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        finally:
+            workers.release()
         await settle()
         assert await committed(t) == {"flights": 7}
 
