@@ -13,11 +13,14 @@ range (Kafka's LogLoader).
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from asyncbroker.log.batch_scan import BatchScan, GoodBatch
 from asyncbroker.log.checkpoints import (
     LEADER_EPOCHS,
     PARTITION_METADATA,
@@ -119,15 +122,17 @@ class Recovery:
             segments = [self._new_segment(end_offset)]
             epochs = epochs or LeaderEpochs()
         elif epochs is None:
-            epochs = _epochs_of(segments)
+            epochs = self._epochs_of(segments)
         epochs.truncate_to(end_offset)
         producers.end_offset = end_offset
         snapshots.drop_after(end_offset)
         self.damaged.keep(segments, log_start_offset, end_offset)
         active = segments[-1]
-        first = next(active.walk(0, active.size), None)
-        if first is not None:
-            active.first_timestamp = first[0].max_timestamp
+        # One that is damaged is for a reader to find.
+        with suppress(CorruptLog):
+            first = next(active.walk(0, active.size), None)
+            if first is not None:
+                active.first_timestamp = first[0].max_timestamp
         return RecoveredLog(
             segments,
             max(log_start_offset, segments[0].base_offset),
@@ -158,6 +163,29 @@ class Recovery:
         for segment in segments if self.damaged.ranges else ():
             segment.holes = self.damaged.holes(segment.base_offset)
         return True
+
+    def _epochs_of(self, segments: list[Segment]) -> LeaderEpochs:
+        """The leader epochs as the batches tell them, around damage that nobody has met yet."""
+        epochs = LeaderEpochs()
+        for segment, after in itertools.zip_longest(segments, segments[1:]):
+            try:
+                for header, _, _ in segment.walk(0, segment.size):
+                    epochs.assign(header.partition_leader_epoch, header.base_offset)
+            except CorruptLog:
+                scan = BatchScan(
+                    segment.open_file(),
+                    segment.base_offset,
+                    segment.size,
+                    end_offset=None if after is None else after.base_offset,
+                    promised_offset=self.recovery_point,
+                    batch_bytes_max=self.config.max_message_bytes,
+                    holes=segment.holes,
+                )
+                for found in scan.run(0, segment.base_offset):
+                    if isinstance(found, GoodBatch):
+                        header = found.header
+                        epochs.assign(header.partition_leader_epoch, header.base_offset)
+        return epochs
 
     # ---- to the end of the log
 
@@ -357,15 +385,6 @@ def cut_segments(files: Files, segments: list[Segment], offset: int) -> int:
         segment.persist_indexes(sync=False)
         segment.close()
     return end_offset
-
-
-def _epochs_of(segments: list[Segment]) -> LeaderEpochs:
-    """The leader epochs as the batches tell them."""
-    epochs = LeaderEpochs()
-    for segment in segments:
-        for header, _, _ in segment.walk(0, segment.size):
-            epochs.assign(header.partition_leader_epoch, header.base_offset)
-    return epochs
 
 
 def _end_offset_of(files: Files, directory: str, name: str) -> int:

@@ -9,6 +9,7 @@ import pytest
 
 from asyncbroker.log import checking
 from asyncbroker.log.batch_scan import BatchScan, GoodBatch
+from asyncbroker.log.checkpoints import LEADER_EPOCHS
 from asyncbroker.log.config import LogConfig
 from asyncbroker.log.damage import DAMAGED_RANGES, DamagedRange, decode_ranges, encode_ranges
 from asyncbroker.log.files import MemoryFiles
@@ -131,6 +132,21 @@ def test_a_bit_flip_in_the_log_is_a_hole_of_that_batch_for_good(how: str, is_cle
             assert list(offsets(log)) == [*rest, COUNT]
         assert DAMAGED_RANGES in names(files)
         assert not [name for name in names(files) if "quarantined" in name]
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_damage_and_a_lost_epoch_checkpoint_are_still_a_hole_of_one_batch(
+    how: str, is_clean: bool
+) -> None:
+    """The epochs are read from the headers, one of which makes no sense, and is not known to."""
+    for offset in (0, 4, 8):
+        files = written()
+        files.remove(f"{DIRECTORY}/{LEADER_EPOCHS}")
+        DAMAGES[how](files, path_of(offset), position_of(offset))
+        log = opened(files, is_clean=is_clean)
+        assert list(offsets(log)) == [other for other in range(COUNT) if other != offset]
+        assert log.epochs.latest == 1
 
 
 def test_an_index_in_memory_that_points_into_damage_leads_past_it() -> None:
