@@ -5,11 +5,13 @@ tests of their own beside this one."""
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
-from compat_tests.suites.all import SUITES
+from compat_tests.suites.all import SUITES, WIRE
 from compat_tests.suites.install import SUITES as PROGRAMS
+from compat_tests.suites.install import CannotInstall
 from compat_tests.suites.run import run_features
 from compat_tests.suites.suite import Suite
 
@@ -21,7 +23,11 @@ IN_PYTHON = {
 }
 
 # Checked by `test_aiokafka.py` and its like.
-ELSEWHERE = {"range", "roundrobin", "sticky", "cooperative", "static"}
+ELSEWHERE = {
+    *("range", "roundrobin", "sticky", "cooperative", "static"),
+    # Waits for a look at all offsets, which is every ten minutes here.
+    "offsets that expire",
+}
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -41,8 +47,26 @@ def check(suite: Suite, command: list[str], servers: str) -> None:
             assert suite.is_expected(feature, again[feature]), (feature, result, again[feature])
 
 
+def named(name: str) -> Suite:
+    (suite,) = (suite for suite in SUITES if suite.name == name)
+    return suite
+
+
 @pytest.mark.parametrize("name", IN_PYTHON)
 def test_every_feature_of_a_client_in_python_works(bootstrap_servers: str, name: str) -> None:
-    (suite,) = (suite for suite in SUITES if suite.name == name)
     program = PROGRAMS / IN_PYTHON[name] / "matrix.py"
-    check(suite, [sys.executable, str(program)], bootstrap_servers)
+    check(named(name), [sys.executable, str(program)], bootstrap_servers)
+
+
+def test_old_and_odd_peers_and_consoles_are_answered(bootstrap_servers: str) -> None:
+    command = [sys.executable, str(PROGRAMS / "wire" / "matrix.py")]
+    check(WIRE, command, bootstrap_servers)
+
+
+def test_every_feature_of_kafkajs_works(bootstrap_servers: str, tmp_path: Path) -> None:
+    suite = named("kafkajs")
+    try:
+        command = suite.prepare(suite.versions[0], tmp_path / "kafkajs")
+    except CannotInstall as missing:
+        pytest.skip(f"kafkajs {missing}")
+    check(suite, command, bootstrap_servers)

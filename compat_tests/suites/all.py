@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from compat_tests.suites.install import SUITES as PROGRAMS
-from compat_tests.suites.install import java_classes, python_program
+from compat_tests.suites.install import go_program, java_classes, node_program, python_program
 from compat_tests.suites.java import tools
 from compat_tests.suites.suite import Result, Suite
+from compat_tests.suites.wire import matrix as wire_matrix
 
 NO_TRANSACTIONS: Final = Result(
     "refused", "this broker has no transactions, and says so with an error that ends the producer"
@@ -43,6 +44,22 @@ def java_tools(version: str, folder: Path) -> list[str]:
     return ["env", classpath, sys.executable, str(PROGRAMS / "java" / "tools.py")]
 
 
+def kafkajs(version: str, folder: Path) -> list[str]:
+    return node_program("kafkajs", folder, f"kafkajs@{version}")
+
+
+def franz_go(version: str, folder: Path) -> list[str]:
+    client = f"github.com/twmb/franz-go@v{version}"
+    return go_program("franz_go", folder, client, "github.com/twmb/franz-go/pkg/kadm@v1.20.0")
+
+
+def wire(version: str, folder: Path) -> list[str]:
+    return [sys.executable, str(PROGRAMS / "wire" / "matrix.py")]
+
+
+NO_CODEC: Final = "it has no codec but gzip by itself"
+NO_ASSIGNOR: Final = "it has round robin only"
+
 SUITES: Final[tuple[Suite, ...]] = (
     Suite(
         name="aiokafka",
@@ -59,7 +76,10 @@ SUITES: Final[tuple[Suite, ...]] = (
     Suite(
         name="kafka-python",
         versions=("3.0.12",),
-        origin="a matrix of our own, beside the integration tests in its source package",
+        origin=(
+            "a matrix of our own: the integration tests in its source package need a module that is"
+            " not in it"
+        ),
         prepare=kafka_python,
         expected={"transactions": NO_TRANSACTIONS},
     ),
@@ -91,4 +111,36 @@ SUITES: Final[tuple[Suite, ...]] = (
             "TransactionsCommand": Result("refused", "this broker has no transactions to list")
         },
     ),
+    Suite(
+        name="kafkajs",
+        versions=("2.2.4",),
+        origin="a matrix of our own: its package on npm holds no tests",
+        prepare=kafkajs,
+        absent={
+            **dict.fromkeys(("snappy", "lz4", "zstd"), NO_CODEC),
+            **dict.fromkeys(("range", "sticky", "cooperative"), NO_ASSIGNOR),
+            "assign": "its consumers are always in groups",
+            "static": "it has no static members",
+            "logdirs": "its admin client has no such call",
+            "leaders": "its admin client has no such call",
+        },
+        expected={"transactions": NO_TRANSACTIONS},
+    ),
+    Suite(
+        name="franz-go",
+        versions=("1.22.3",),
+        origin="a matrix of our own",
+        prepare=franz_go,
+        expected={"transactions": NO_TRANSACTIONS},
+    ),
+)
+
+# No client, so not in the report: the tests run it.
+WIRE: Final = Suite(
+    name="wire",
+    versions=("1",),
+    origin="our own: what old and odd peers send on a bare socket, and what consoles ask",
+    prepare=wire,
+    features={name: name for name in wire_matrix.FEATURES},
+    expected={"a transactional id": NO_TRANSACTIONS},
 )

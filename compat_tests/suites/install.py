@@ -47,6 +47,38 @@ def python_program(name: str, folder: Path, *requirements: str) -> list[str]:
     return [python_with(folder, *requirements), str(SUITES / name / "matrix.py")]
 
 
+def node_program(name: str, folder: Path, *packages: str) -> list[str]:
+    """The command of a client's `matrix.js`, with the client from npm beside a copy of it."""
+    node, npm = need("node"), need("npm")
+    if not (folder / "installed").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        call([npm, "install", "--silent", "--prefix", str(folder), *packages])
+        (folder / "installed").touch()
+    program = folder / "matrix.js"
+    shutil.copy(SUITES / name / "matrix.js", program)
+    return [node, str(program)]
+
+
+def go_program(name: str, folder: Path, *modules: str) -> list[str]:
+    """A client's `main.go`, built with these modules."""
+    go = need("go")
+    folder.mkdir(parents=True, exist_ok=True)
+    sources = [SUITES / "go" / "checks.go", SUITES / name / "main.go"]
+    texts = [source.read_text() for source in sources]
+    if (
+        not (folder / "matrix").exists()
+        or [(folder / source.name).read_text() for source in sources] != texts
+    ):
+        for source in sources:
+            shutil.copy(source, folder / source.name)
+        if not (folder / "go.mod").exists():
+            call([go, "mod", "init", "matrix"], folder)
+        call([go, "get", *modules], folder)
+        (folder / "matrix").unlink(missing_ok=True)
+        call([go, "build", "-o", "matrix", "."], folder)
+    return [str(folder / "matrix")]
+
+
 def kafka_classpath(version: str) -> str:
     """The jars of Apache Kafka, resolved from Maven."""
     script = f'source scripts/lib.sh; KAFKA_VERSION={version}; cat "$(need_kafka_classpath)"'

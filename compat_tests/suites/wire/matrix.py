@@ -1,0 +1,505 @@
+"""What no client of today sends, said on a bare socket: the program of checks of old and odd peers,
+and of the requests that consoles make; see `checks.py`."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from zlib import crc32
+
+from asyncbroker.protocol.api import API_BY_NAME
+from asyncbroker.protocol.headers import (
+    RequestHeader,
+    decode_response_header,
+    encode_request_header,
+)
+from asyncbroker.protocol.messages import (
+    api_versions,
+    create_topics,
+    delete_groups,
+    describe_cluster,
+    describe_configs,
+    describe_groups,
+    describe_log_dirs,
+    fetch,
+    find_coordinator,
+    heartbeat,
+    init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
+    list_offsets,
+    metadata,
+    offset_commit,
+    offset_fetch,
+    produce,
+    sync_group,
+)
+from asyncbroker.protocol.records import Record, build_batch, records_of
+from compat_tests.suites.checks import T0, WAIT_SECONDS, Refused, expect, fresh, run
+
+PRODUCE, METADATA, API_VERSIONS = 0, 3, 18
+NONE, INVALID_RECORD, UNSUPPORTED_VERSION = 0, 87, 35
+MEMBER_ID_REQUIRED, REBALANCE_IN_PROGRESS = 79, 27
+PIPELINED = 1000
+
+
+class Wire:
+    """A connection that sends what it is told to, without asking for versions first."""
+
+    def __init__(self, servers: str) -> None:
+        host, _, port = servers.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), WAIT_SECONDS)
+        self._file = self.socket.makefile("rb")
+        self._count = 0
+
+    def close(self) -> None:
+        self._file.close()
+        self.socket.close()
+
+    def frame(self, name: str, version: int, message: Any) -> bytes:
+        """A request with its size before it."""
+        api = API_BY_NAME[name]
+        self._count += 1
+        header = RequestHeader(api.key, version, self._count, "wire")
+        body = encode_request_header(header) + bytes(api.request_codec(version).encode(message))
+        return struct.pack(">i", len(body)) + body
+
+    def receive(self, name: str, version: int) -> Any:
+        """The next response."""
+        frame = self.receive_frame()
+        api = API_BY_NAME[name]
+        self.correlation_id, start = decode_response_header(api.key, version, frame)
+        return api.response_codec(version).decode(frame[start:])
+
+    def receive_frame(self) -> bytes:
+        """The bytes of the next response; EOFError when the broker closes."""
+        size = self._file.read(4)
+        if len(size) < 4:
+            raise EOFError("the broker has closed the connection")
+        return self._file.read(struct.unpack(">i", size)[0])
+
+    def ask(self, name: str, version: int, message: Any) -> Any:
+        """A request and its response."""
+        self.socket.sendall(self.frame(name, version, message))
+        return self.receive(name, version)
+
+
+@contextmanager
+def wire_to(servers: str) -> Iterator[Wire]:
+    wire = Wire(servers)
+    try:
+        yield wire
+    finally:
+        wire.close()
+
+
+def create(wire: Wire, partitions: int = 1) -> str:
+    topic = fresh("wire")
+    wanted = create_topics.CreatableTopic(topic, partitions, 1)
+    answer = wire.ask("CreateTopics", 2, create_topics.CreateTopicsRequest([wanted], 30_000))
+    expect([NONE], [each.error_code for each in answer.topics])
+    return topic
+
+
+def batch_of(*values: bytes) -> bytes:
+    return bytes(build_batch([Record(n, T0 + n, None, value) for n, value in enumerate(values)]))
+
+
+def produce_request(topic: str, batch: bytes) -> produce.ProduceRequest:
+    partition = produce.PartitionProduceData(0, batch)
+    return produce.ProduceRequest(None, -1, 30_000, [produce.TopicProduceData(topic, [partition])])
+
+
+def send(wire: Wire, topic: str, *values: bytes, version: int = 3) -> int:
+    """Produces one batch, and returns its offset."""
+    answer = wire.ask("Produce", version, produce_request(topic, batch_of(*values)))
+    (partition,) = answer.responses[0].partition_responses
+    expect(NONE, partition.error_code)
+    offset: int = partition.base_offset
+    return offset
+
+
+def fetched(answer: Any) -> list[bytes | None]:
+    partition = answer.responses[0].partitions[0]
+    expect(NONE, partition.error_code)
+    return [record.value for record in records_of(bytes(partition.records))]
+
+
+# ---- old
+
+
+def lowest_versions(servers: str) -> None:
+    """What kafka-go's connections and older clients do: they never ask, and send old versions."""
+    group = fresh("group")
+    with wire_to(servers) as wire:
+        topic = create(wire)
+        found = wire.ask(
+            "Metadata", 0, metadata.MetadataRequest([metadata.MetadataRequestTopic(name=topic)])
+        )
+        expect([topic], [each.name for each in found.topics])
+        expect(0, send(wire, topic, b"a", b"b"))
+        wanted = fetch.FetchTopic(
+            topic, partitions=[fetch.FetchPartition(0, partition_max_bytes=1000)]
+        )
+        request = fetch.FetchRequest(max_wait_ms=1000, min_bytes=1, topics=[wanted])
+        expect([b"a", b"b"], fetched(wire.ask("Fetch", 4, request)))
+        asked = list_offsets.ListOffsetsTopic(
+            topic, [list_offsets.ListOffsetsPartition(0, timestamp=-1)]
+        )
+        ends = wire.ask("ListOffsets", 1, list_offsets.ListOffsetsRequest(-1, topics=[asked]))
+        expect(2, ends.topics[0].partitions[0].offset)
+        found = wire.ask("FindCoordinator", 0, find_coordinator.FindCoordinatorRequest(group))
+        expect(NONE, found.error_code)
+        member = joined(wire, group, version=0)
+        commit = offset_commit.OffsetCommitRequest(
+            group,
+            member.generation_id,
+            member.member_id,
+            topics=[
+                offset_commit.OffsetCommitRequestTopic(
+                    topic, partitions=[offset_commit.OffsetCommitRequestPartition(0, 1)]
+                )
+            ],
+        )
+        answer = wire.ask("OffsetCommit", 2, commit)
+        expect(NONE, answer.topics[0].partitions[0].error_code)
+        asked_offsets = offset_fetch.OffsetFetchRequest(
+            group, [offset_fetch.OffsetFetchRequestTopic(topic, [0])]
+        )
+        answer = wire.ask("OffsetFetch", 1, asked_offsets)
+        expect(1, answer.topics[0].partitions[0].committed_offset)
+        beat = heartbeat.HeartbeatRequest(group, member.generation_id, member.member_id)
+        expect(NONE, wire.ask("Heartbeat", 0, beat).error_code)
+        described = wire.ask("DescribeGroups", 0, describe_groups.DescribeGroupsRequest([group]))
+        expect("Stable", described.groups[0].group_state)
+        leave = leave_group.LeaveGroupRequest(group, member.member_id)
+        expect(NONE, wire.ask("LeaveGroup", 0, leave).error_code)
+        listed = wire.ask("ListGroups", 0, list_groups.ListGroupsRequest())
+        expect(True, group in {each.group_id for each in listed.groups})
+        deleted = wire.ask("DeleteGroups", 0, delete_groups.DeleteGroupsRequest([group]))
+        expect(NONE, deleted.results[0].error_code)
+
+
+def join_request(group: str, member_id: str = "") -> join_group.JoinGroupRequest:
+    protocol = join_group.JoinGroupRequestProtocol("range", b"metadata")
+    return join_group.JoinGroupRequest(group, 6000, 6000, member_id, None, "consumer", [protocol])
+
+
+def joined(wire: Wire, group: str, version: int = 5) -> Any:
+    """Joins as the only member and leader, and gives itself an assignment."""
+    member = joining(wire, group, version)
+    assigned(wire, group, member, min(version, 3))
+    return member
+
+
+def assigned(wire: Wire, group: str, leader: Any, version: int = 3) -> None:
+    """Has the leader give itself everything."""
+    assignment = sync_group.SyncGroupRequestAssignment(leader.member_id, b"all")
+    request = sync_group.SyncGroupRequest(
+        group, leader.generation_id, leader.member_id, assignments=[assignment]
+    )
+    expect(b"all", bytes(wire.ask("SyncGroup", version, request).assignment))
+
+
+def joining(wire: Wire, group: str, version: int = 5) -> Any:
+    """The answer to a join, with the member id that new versions must bring."""
+    answer = wire.ask("JoinGroup", version, join_request(group))
+    if answer.error_code == MEMBER_ID_REQUIRED:
+        answer = wire.ask("JoinGroup", version, join_request(group, answer.member_id))
+    expect(NONE, answer.error_code)
+    return answer
+
+
+def message_set(magic: int) -> bytes:
+    """A message set of the formats before record batches: one message, "old"."""
+    timestamp = struct.pack(">q", T0) if magic else b""
+    rest = struct.pack(">bb", magic, 0) + timestamp + struct.pack(">ii", -1, 3) + b"old"
+    message = struct.pack(">I", crc32(rest)) + rest
+    return struct.pack(">qi", 0, len(message)) + message
+
+
+def old_formats(servers: str) -> None:
+    """Old messages in a Produce of today are an error of their partition."""
+    with wire_to(servers) as wire:
+        topic = create(wire)
+        for version in (3, 9, 11):
+            for magic in (0, 1):
+                answer = wire.ask("Produce", version, produce_request(topic, message_set(magic)))
+                expect(INVALID_RECORD, answer.responses[0].partition_responses[0].error_code)
+        expect(0, send(wire, topic, b"new"))
+
+
+def old_produce(servers: str) -> None:
+    """Produce 0 to 2, which are told of and not served, end the connection and no other one."""
+    with wire_to(servers) as bystander:
+        topic = create(bystander)
+        for version in range(3):
+            with wire_to(servers) as wire:
+                name, records = topic.encode(), message_set(0)
+                body = struct.pack(">hhih", PRODUCE, version, 1, -1) + struct.pack(">hi", -1, 1000)
+                body += struct.pack(">ih", 1, len(name)) + name + struct.pack(">ii", 1, 0)
+                body += struct.pack(">i", len(records)) + records
+                wire.socket.sendall(struct.pack(">i", len(body)) + body)
+                expect_closed(wire)
+        expect(0, send(bystander, topic, b"new"))
+
+
+def expect_closed(wire: Wire) -> None:
+    try:
+        wire.receive_frame()
+    except (EOFError, ConnectionError):
+        return
+    raise AssertionError("the broker answered")
+
+
+# ---- negotiation
+
+
+def unknown_versions(servers: str) -> None:
+    """An ApiVersions of the future is told of today's; anything else ends the connection."""
+    with wire_to(servers) as wire:
+        wire.socket.sendall(struct.pack(">ihhih", 14, API_VERSIONS, 99, 7, -1) + b"\0\1\1\0")
+        frame = wire.receive_frame()
+        correlation_id, error_code, count, key, lowest, highest = struct.unpack(
+            ">ihihhh", frame[:16]
+        )
+        expect((7, UNSUPPORTED_VERSION, 1, API_VERSIONS), (correlation_id, error_code, count, key))
+        answer = wire.ask("ApiVersions", highest, api_versions.ApiVersionsRequest("wire", "1"))
+        expect((NONE, 0), (answer.error_code, lowest))
+    for api_key, version in ((METADATA, 99), (999, 0)):
+        with wire_to(servers) as wire:
+            wire.socket.sendall(struct.pack(">ihhih", 14, api_key, version, 7, -1) + bytes(4))
+            expect_closed(wire)
+
+
+def newest_versions(servers: str) -> None:
+    """The newest versions that clients send: topic ids, special timestamps."""
+    with wire_to(servers) as wire:
+        topic = create(wire)
+        for version in (9, 10, 11):
+            send(wire, topic, b"value", version=version)
+        name = metadata.MetadataRequestTopic(name=topic)
+        by_name = wire.ask("Metadata", 13, metadata.MetadataRequest([name]))
+        topic_id = by_name.topics[0].topic_id
+        by_id = metadata.MetadataRequestTopic(topic_id, None)
+        answer = wire.ask("Metadata", 13, metadata.MetadataRequest([by_id]))
+        expect((NONE, topic), (answer.error_code, answer.topics[0].name))
+        for version in range(13, 18):
+            partition = fetch.FetchPartition(0, partition_max_bytes=1000)
+            wanted = fetch.FetchTopic(topic_id=topic_id, partitions=[partition])
+            request = fetch.FetchRequest(max_wait_ms=1000, min_bytes=1, topics=[wanted])
+            expect([b"value"], fetched(wire.ask("Fetch", version, request))[:1])
+        for timestamp, offset in ((-1, 3), (-2, 0), (-3, 0), (-4, 0), (-5, -1)):
+            asked = list_offsets.ListOffsetsPartition(0, timestamp=timestamp)
+            topics = [list_offsets.ListOffsetsTopic(topic, [asked])]
+            lookup = list_offsets.ListOffsetsRequest(-1, topics=topics, timeout_ms=1000)
+            found = wire.ask("ListOffsets", 10, lookup).topics[0].partitions[0]
+            expect((timestamp, NONE, offset), (timestamp, found.error_code, found.offset))
+        nobody = fresh("nobody")
+        described = wire.ask("DescribeGroups", 6, describe_groups.DescribeGroupsRequest([nobody]))
+        (group,) = described.groups
+        expect(
+            (69, "Dead", f"Group {nobody} not found."),
+            (group.error_code, group.group_state, group.error_message),
+        )
+        found = wire.ask("DescribeCluster", 2, describe_cluster.DescribeClusterRequest())
+        expect([False], [each.is_fenced for each in found.brokers])
+
+
+# ---- odd
+
+
+def pipelined(servers: str) -> None:
+    """A thousand requests before the first answer is read; answers come in order."""
+    with wire_to(servers) as wire:
+        topic = create(wire)
+        request = metadata.MetadataRequest([metadata.MetadataRequestTopic(name=topic)])
+        wire.socket.sendall(b"".join(wire.frame("Metadata", 5, request) for _ in range(PIPELINED)))
+        first = wire._count - PIPELINED + 1
+        for number in range(first, first + PIPELINED):
+            expect([topic], [each.name for each in wire.receive("Metadata", 5).topics])
+            expect(number, wire.correlation_id)
+        frame = [
+            wire.frame("Produce", 7, produce_request(topic, batch_of(b"v")))
+            for _ in range(PIPELINED)
+        ]
+        wire.socket.sendall(b"".join(frame))
+        for offset in range(PIPELINED):
+            answer = wire.receive("Produce", 7)
+            expect(offset, answer.responses[0].partition_responses[0].base_offset)
+
+
+def byte_by_byte(servers: str) -> None:
+    """A sender that needs a packet for each byte."""
+    with wire_to(servers) as wire:
+        wire.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        topic = create(wire)
+        for byte in wire.frame("Produce", 9, produce_request(topic, batch_of(b"value"))):
+            wire.socket.sendall(bytes([byte]))
+        answer = wire.receive("Produce", 9)
+        expect(NONE, answer.responses[0].partition_responses[0].error_code)
+
+
+def vanishes_before_sync(servers: str) -> None:
+    """A leader that joins and is never heard of again holds the others up for its session only."""
+    group = fresh("group")
+    with wire_to(servers) as lost:
+        joining(lost, group)
+    started = time.monotonic()
+    with wire_to(servers) as wire:
+        joined(wire, group)
+    expect(True, time.monotonic() - started < 15)
+
+
+def vanishes_in_join(servers: str) -> None:
+    """A member whose connection ends while its join waits does not stay in the group."""
+    group = fresh("group")
+    with wire_to(servers) as wire:
+        leader = joined(wire, group)
+        with wire_to(servers) as lost:
+            answer = lost.ask("JoinGroup", 5, join_request(group))
+            lost.socket.sendall(lost.frame("JoinGroup", 5, join_request(group, answer.member_id)))
+            wait_for_rebalance(wire, group, leader)
+        started = time.monotonic()
+        while len(leader.members) != 1 or leader.generation_id == 1:
+            expect(True, time.monotonic() - started < 30)
+            leader = wire.ask("JoinGroup", 5, join_request(group, leader.member_id))
+            expect(NONE, leader.error_code)
+            if len(leader.members) != 1:
+                # The one that is gone is in it still; its session will end.
+                assigned(wire, group, leader)
+                wait_for_rebalance(wire, group, leader)
+
+
+def wait_for_rebalance(wire: Wire, group: str, member: Any) -> None:
+    """Sends heartbeats until one is told to join again."""
+    beat = heartbeat.HeartbeatRequest(group, member.generation_id, member.member_id)
+    deadline = time.monotonic() + 30
+    while wire.ask("Heartbeat", 0, beat).error_code != REBALANCE_IN_PROGRESS:
+        expect(True, time.monotonic() < deadline)
+        time.sleep(0.05)
+
+
+def expired_offsets(servers: str) -> None:
+    """An offset that is committed for a time, as OffsetCommit 2 to 4 can, is gone after it."""
+    group = fresh("group")
+    with wire_to(servers) as wire:
+        topic = create(wire)
+        wire.ask("FindCoordinator", 0, find_coordinator.FindCoordinatorRequest(group))
+        partitions = [offset_commit.OffsetCommitRequestPartition(0, 1)]
+        topics = [offset_commit.OffsetCommitRequestTopic(topic, partitions=partitions)]
+        request = offset_commit.OffsetCommitRequest(group, retention_time_ms=1, topics=topics)
+        answer = wire.ask("OffsetCommit", 2, request)
+        expect(NONE, answer.topics[0].partitions[0].error_code)
+        asked = offset_fetch.OffsetFetchRequest(
+            group, [offset_fetch.OffsetFetchRequestTopic(topic, [0])]
+        )
+        deadline = time.monotonic() + 30
+        while wire.ask("OffsetFetch", 1, asked).topics[0].partitions[0].committed_offset != -1:
+            expect(True, time.monotonic() < deadline)
+            time.sleep(0.2)
+
+
+def console(servers: str) -> None:
+    """What kafka-ui, AKHQ and Redpanda Console ask for their pages: brokers, topics with sizes and
+    configs with their synonyms, groups with lag."""
+    with wire_to(servers) as wire:
+        topic, group = create(wire, 2), fresh("group")
+        send(wire, topic, b"a", b"b", b"c")
+        cluster = wire.ask("DescribeCluster", 0, describe_cluster.DescribeClusterRequest(True))
+        node = str(cluster.brokers[0].broker_id)
+        everything = wire.ask("Metadata", 8, metadata.MetadataRequest(None, True, True, True))
+        expect(True, topic in {each.name for each in everything.topics})
+        directories = wire.ask("DescribeLogDirs", 1, describe_log_dirs.DescribeLogDirsRequest(None))
+        sizes = {
+            (each.name, partition.partition_index): partition.partition_size
+            for each in directories.results[0].topics
+            for partition in each.partitions
+        }
+        expect((True, 0), (sizes[topic, 0] > 0, sizes[topic, 1]))
+        resources = [
+            describe_configs.DescribeConfigsResource(2, topic, None),
+            describe_configs.DescribeConfigsResource(4, node, None),
+        ]
+        for version in (1, 3, 4):
+            request = describe_configs.DescribeConfigsRequest(resources, True, version >= 3)
+            of_topic, of_broker = wire.ask("DescribeConfigs", version, request).results
+            entries = {entry.name: entry for entry in of_topic.configs}
+            retention = entries["retention.ms"]
+            # 5 is a default of the code.
+            expect(
+                ("604800000", 5, False),
+                (retention.value, retention.config_source, retention.read_only),
+            )
+            expect("log.retention.hours", retention.synonyms[0].name)
+            expect(version >= 3, bool(retention.documentation))
+            expect(True, "log.retention.hours" in {entry.name for entry in of_broker.configs})
+        expect((0, 2, 1), lag(wire, topic, group))
+
+
+def lag(wire: Wire, topic: str, group: str) -> tuple[int, int, int]:
+    """Commits offset 2 for a member, and reads back the group's error, that offset and the lag."""
+    wire.ask("FindCoordinator", 1, find_coordinator.FindCoordinatorRequest(group))
+    member = joined(wire, group)
+    partitions = [offset_commit.OffsetCommitRequestPartition(0, 2)]
+    topics = [offset_commit.OffsetCommitRequestTopic(topic, partitions=partitions)]
+    request = offset_commit.OffsetCommitRequest(
+        group, member.generation_id, member.member_id, topics=topics
+    )
+    wire.ask("OffsetCommit", 7, request)
+    listed = wire.ask("ListGroups", 4, list_groups.ListGroupsRequest(["Stable"]))
+    expect(True, group in {each.group_id for each in listed.groups})
+    described = wire.ask("DescribeGroups", 5, describe_groups.DescribeGroupsRequest([group], True))
+    (row,) = described.groups
+    expect(
+        ("Stable", "consumer", "range", 1),
+        (row.group_state, row.protocol_type, row.protocol_data, len(row.members)),
+    )
+    offsets = wire.ask("OffsetFetch", 5, offset_fetch.OffsetFetchRequest(group, None))
+    committed = offsets.topics[0].partitions[0].committed_offset
+    asked = list_offsets.ListOffsetsTopic(
+        topic, [list_offsets.ListOffsetsPartition(0, timestamp=-1)]
+    )
+    ends = wire.ask("ListOffsets", 5, list_offsets.ListOffsetsRequest(-1, 0, [asked]))
+    return row.error_code, committed, ends.topics[0].partitions[0].offset - committed
+
+
+def transactions(servers: str) -> None:
+    """A transactional id."""
+    with wire_to(servers) as wire:
+        name = fresh("tx")
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            request = init_producer_id.InitProducerIdRequest(name, 60_000)
+            wire.ask("FindCoordinator", 1, find_coordinator.FindCoordinatorRequest(name, 1))
+            code = wire.ask("InitProducerId", 0, request).error_code
+            # The coordinator may have to be made first.
+            if code not in (14, 15, 16) or time.monotonic() > deadline:
+                break
+            time.sleep(0.2)
+        if code:
+            raise Refused(f"InitProducerId: error {code}")
+
+
+FEATURES = {
+    "never asks for versions, sends the lowest of each API": lowest_versions,
+    "messages of format 0 and 1 in a Produce of today": old_formats,
+    "Produce 0 to 2 ends the connection": old_produce,
+    "versions and APIs that nobody knows": unknown_versions,
+    "the newest versions": newest_versions,
+    "1,000 requests before the first answer is read": pipelined,
+    "a byte at a time": byte_by_byte,
+    "a member that vanishes between JoinGroup and SyncGroup": vanishes_before_sync,
+    "a member that vanishes while its JoinGroup waits": vanishes_in_join,
+    "offsets that expire": expired_offsets,
+    "a console: sizes, configs with synonyms, groups with lag": console,
+    "a transactional id": transactions,
+}
+
+if __name__ == "__main__":
+    run(FEATURES)
