@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.suites.all import SUITES, WIRE
+from compat_tests.suites.all import SUITES
 from compat_tests.suites.install import SUITES as PROGRAMS
 from compat_tests.suites.install import CannotInstall
 from compat_tests.suites.run import run_features
@@ -60,7 +60,7 @@ def test_every_feature_of_a_client_in_python_works(bootstrap_servers: str, name:
 
 def test_old_and_odd_peers_and_consoles_are_answered(bootstrap_servers: str) -> None:
     command = [sys.executable, str(PROGRAMS / "wire" / "matrix.py")]
-    check(WIRE, command, bootstrap_servers)
+    check(named("wire"), command, bootstrap_servers)
 
 
 def test_every_feature_of_kafkajs_works(bootstrap_servers: str, tmp_path: Path) -> None:

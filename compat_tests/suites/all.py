@@ -133,14 +133,12 @@ SUITES: Final[tuple[Suite, ...]] = (
         prepare=franz_go,
         expected={"transactions": NO_TRANSACTIONS},
     ),
-)
-
-# No client, so not in the report: the tests run it.
-WIRE: Final = Suite(
-    name="wire",
-    versions=("1",),
-    origin="our own: what old and odd peers send on a bare socket, and what consoles ask",
-    prepare=wire,
-    features={name: name for name in wire_matrix.FEATURES},
-    expected={"a transactional id": NO_TRANSACTIONS},
+    Suite(
+        name="wire",
+        versions=("1",),
+        origin="our own: what old and odd peers send on a bare socket, and what consoles ask",
+        prepare=wire,
+        features={name: name for name in wire_matrix.FEATURES},
+        expected={"a transactional id": NO_TRANSACTIONS},
+    ),
 )

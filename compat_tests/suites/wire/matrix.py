@@ -43,9 +43,11 @@ from asyncbroker.protocol.records import Record, build_batch, records_of
 from compat_tests.suites.checks import T0, WAIT_SECONDS, Refused, expect, fresh, run
 
 PRODUCE, METADATA, API_VERSIONS = 0, 3, 18
-NONE, INVALID_RECORD, UNSUPPORTED_VERSION = 0, 87, 35
+NONE, NOT_LEADER, INVALID_RECORD, UNSUPPORTED_VERSION = 0, 6, 87, 35
 MEMBER_ID_REQUIRED, REBALANCE_IN_PROGRESS = 79, 27
 PIPELINED = 1000
+# Of version 0, to no topic, without data of the user: Kafka looks into it.
+SUBSCRIPTION = struct.pack(">hii", 0, 0, -1)
 
 
 class Wire:
@@ -117,8 +119,14 @@ def produce_request(topic: str, batch: bytes) -> produce.ProduceRequest:
 
 def send(wire: Wire, topic: str, *values: bytes, version: int = 3) -> int:
     """Produces one batch, and returns its offset."""
-    answer = wire.ask("Produce", version, produce_request(topic, batch_of(*values)))
-    (partition,) = answer.responses[0].partition_responses
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        answer = wire.ask("Produce", version, produce_request(topic, batch_of(*values)))
+        (partition,) = answer.responses[0].partition_responses
+        # Kafka answers the creation of a topic before it leads it.
+        if partition.error_code != NOT_LEADER or time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
     expect(NONE, partition.error_code)
     offset: int = partition.base_offset
     return offset
@@ -186,7 +194,7 @@ def lowest_versions(servers: str) -> None:
 
 
 def join_request(group: str, member_id: str = "") -> join_group.JoinGroupRequest:
-    protocol = join_group.JoinGroupRequestProtocol("range", b"metadata")
+    protocol = join_group.JoinGroupRequestProtocol("range", SUBSCRIPTION)
     return join_group.JoinGroupRequest(group, 6000, 6000, member_id, None, "consumer", [protocol])
 
 
