@@ -438,14 +438,14 @@ def console(servers: str) -> None:
             request = describe_configs.DescribeConfigsRequest(resources, True, version >= 3)
             of_topic, of_broker = wire.ask("DescribeConfigs", version, request).results
             entries = {entry.name: entry for entry in of_topic.configs}
-            retention = entries["retention.ms"]
+            policy = entries["cleanup.policy"]
             # 5 is a default of the code.
             expect(
-                ("604800000", 5, False),
-                (retention.value, retention.config_source, retention.read_only),
+                ("delete", 5, False),
+                (policy.value, policy.config_source, policy.read_only),
             )
-            expect("log.retention.hours", retention.synonyms[0].name)
-            expect(version >= 3, bool(retention.documentation))
+            expect("log.cleanup.policy", policy.synonyms[0].name)
+            expect(version >= 3, bool(policy.documentation))
             expect(True, "log.retention.hours" in {entry.name for entry in of_broker.configs})
         expect((0, 2, 1), lag(wire, topic, group))
 
