@@ -20,6 +20,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.metrics_core import Metric
 
+from asyncbroker.coordinator.consumer.group import ConsumerGroupState
 from asyncbroker.coordinator.group import GroupState
 from asyncbroker.damaged_log import DamagedLog
 from asyncbroker.metrics_requests import RequestMetrics, error_name
@@ -146,7 +147,8 @@ async def collect(broker: Broker, requests: RequestMetrics, lag: Histogram) -> F
         ((reason.name.lower(),), broker.metrics.connections_closed[reason]) for reason in TooSlow
     ]
     groups = broker.groups_by_state()
-    figures["groups"] = [((state.value,), groups.get(state.value, 0)) for state in GroupState]
+    names = dict.fromkeys(state.value for state in (*GroupState, *ConsumerGroupState))
+    figures["groups"] = [((name,), groups.get(name, 0)) for name in names]
     states = [(name, HistogramState.of(each.seconds)) for name, each in requests.items()]
     figures["request_seconds"] = [((name,), state) for name, state in states]
     figures["requests_total"] = [((name,), state.buckets[-1][1]) for name, state in states]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from asyncbroker.topic_config import check_overrides
 if TYPE_CHECKING:
     from asyncbroker.broker import Broker
     from asyncbroker.partition import Partition
+    from asyncbroker.protocol.messages.consumer_group_describe import DescribedConsumerGroup
     from asyncbroker.topic import Topic
 
 READ_BYTES = 1024 * 1024
@@ -197,6 +199,13 @@ def _bytes_of(value: bytes | str | None) -> bytes | None:
 def look_at_group(broker: Broker, group_id: str) -> Group:
     """The group as it is now. Raises KafkaError while groups are being loaded."""
     coordinator = broker.groups.coordinator_of(group_id)
+    offsets = {
+        (topic, partition): committed.offset
+        for topic, partitions in sorted(coordinator.offsets_of(group_id).items())
+        for partition, committed in sorted(partitions.items())
+    }
+    with suppress(KafkaError):
+        return _consumer_group(coordinator.describe_consumer_group(group_id), offsets)
     described = coordinator.describe(group_id)
     return Group(
         group_id=group_id,
@@ -212,11 +221,33 @@ def look_at_group(broker: Broker, group_id: str) -> Group:
             )
             for member in described.members
         ),
-        offsets={
-            (topic, partition): committed.offset
-            for topic, partitions in sorted(coordinator.offsets_of(group_id).items())
-            for partition, committed in sorted(partitions.items())
-        },
+        offsets=offsets,
+    )
+
+
+def _consumer_group(
+    described: DescribedConsumerGroup, offsets: dict[tuple[str, int], int]
+) -> Group:
+    """A group of the consumer protocol: its generation is the group epoch."""
+    return Group(
+        group_id=described.group_id,
+        state=described.group_state,
+        generation=described.group_epoch,
+        members=tuple(
+            Member(
+                member.member_id,
+                member.client_id,
+                member.client_host.removeprefix("/"),
+                member.instance_id,
+                tuple(
+                    (topic.topic_name, index)
+                    for topic in member.assignment.topic_partitions
+                    for index in topic.partitions
+                ),
+            )
+            for member in described.members
+        ),
+        offsets=offsets,
     )
 
 

@@ -14,6 +14,7 @@ from asyncbroker.groups import java_hash, partition_of
 from asyncbroker.log.files import MemoryFiles
 from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
+from asyncbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from asyncbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from asyncbroker.protocol.messages.join_group import JoinGroupRequestProtocol
 from asyncbroker.protocol.messages.list_groups import ListGroupsRequest
@@ -21,6 +22,7 @@ from asyncbroker.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
 )
+from asyncbroker.testing.hands import look_at_group
 from asyncbroker.tests.data_path_harness import settle, under_test
 from asyncbroker.tests.groups_harness import (
     COMMITS,
@@ -37,6 +39,25 @@ from asyncbroker.tests.groups_harness import (
 )
 
 # ---- the topic
+
+
+async def test_a_group_of_the_consumer_protocol_can_be_looked_at() -> None:
+    async with under_test() as t:
+        await t.topic(partitions=2)
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id="m",
+            member_epoch=0,
+            rebalance_timeout_ms=1_000,
+            subscribed_topic_names=["flights"],
+            topic_partitions=[],
+        )
+        joined = await t.ask(request, 1)
+        assert joined.member_epoch == 2
+        group = look_at_group(t.broker, "g")
+        assert (group.state, group.generation) == ("Stable", 2)
+        (member,) = group.members
+        assert member.partitions == (("flights", 0), ("flights", 1))
 
 
 async def test_the_offsets_topic_is_created_on_first_use_by_whoever_comes_first() -> None:
