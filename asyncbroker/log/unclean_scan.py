@@ -109,7 +109,10 @@ class UncleanScan:
                         header, position = found
                         segment.note(position, header.last_offset, header.max_timestamp)
                         epochs.assign(header.partition_leader_epoch, header.base_offset)
-                        add_to_producers(producers, segment, header, position, self.now_ms)
+                        checked = self.is_checked or header.last_offset >= self.recovery_point
+                        add_to_producers(
+                            producers, segment, header, position, self.now_ms, is_checked=checked
+                        )
                         next_offset = header.next_offset
                         good_size = position + header.size
                     else:
@@ -280,12 +283,23 @@ def put_aside(files: Files, segment: Segment) -> list[str]:
 
 
 def add_to_producers(
-    producers: ProducerState, segment: Segment, header: BatchHeader, position: int, now_ms: int
+    producers: ProducerState,
+    segment: Segment,
+    header: BatchHeader,
+    position: int,
+    now_ms: int,
+    *,
+    is_checked: bool = False,
 ) -> None:
-    """Takes a batch into the producers' state, unless that has it already."""
+    """Takes a batch into the producers' state, unless that has it already. One that is damaged,
+    and for a reader to find, tells nothing: its epoch might shut its producer out."""
     if header.base_offset < producers.end_offset:
         return
-    batch = segment.read_batch(header, position) if header.is_control else None
+    batch = None
+    if header.is_control or (header.producer_id >= 0 and not is_checked):
+        batch = segment.read_batch(header, position)
+        if not is_checked and not verify_crc(batch, header):
+            return
     try:
         producers.add(header, now_ms, batch)
     except CorruptBatch as damage:

@@ -338,6 +338,24 @@ def test_damage_that_is_deleted_is_forgotten() -> None:
     assert read_all(log)[0][0] == 4
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_damaged_epoch_of_a_producer_does_not_shut_it_out(is_clean: bool) -> None:
+    """Below the recovery point headers are read on the way, and nobody looks at their CRCs."""
+    files = MemoryFiles()
+    log = open_log(files, config=CONFIG)
+    for sequence in range(6):
+        append(log, from_producer(sequence, b"x" * 20))
+    log.close(clean=is_clean)
+    for name in names(files):
+        if name.endswith((".snapshot", ".producers")):
+            files.remove(f"{DIRECTORY}/{name}")
+    overwrite(files, path_of(5), position_of(5) + 51, b"\x40")
+    log = opened(files, is_clean=is_clean, recovery_point=6)
+    # What the damaged one was is not known any more: it can be sent again.
+    assert append(log, from_producer(5, b"x" * 20)).base_offset == 6
+    assert list(offsets(log)) == [0, 1, 2, 3, 4, 6]
+
+
 def test_producers_are_known_beyond_a_damaged_batch() -> None:
     files = MemoryFiles()
     log = open_log(files, config=CONFIG)
