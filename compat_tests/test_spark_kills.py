@@ -1,9 +1,13 @@
-"""Spark and `kill -9` of the broker while rows are written."""
+"""Spark and `kill -9`: of the broker while rows are written, of the driver while a stream runs."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -21,6 +25,8 @@ from compat_tests.conftest import BrokerProcess
 ROWS = 30_000
 ROWS_PER_BATCH = 1000
 PARTITIONS = 3
+
+DRIVER = Path(__file__).parent / "spark_stream_driver.py"
 
 
 def all_values(servers: str, topic: str) -> list[int]:
@@ -80,3 +86,67 @@ def test_a_task_writes_each_row_once_across_kills_of_the_broker(
     assert len(restarts) == len(kills_at)
     assert written.row_count == ROWS
     assert sorted(all_values(own_broker.bootstrap_servers, "rows")) == list(range(ROWS))
+
+
+class Driver:
+    """A Spark driver in a process of its own, which streams a topic into a folder of files."""
+
+    def __init__(self, servers: str, folder: Path) -> None:
+        command = [sys.executable, str(DRIVER), servers, str(folder)]
+        self.process = subprocess.Popen(
+            command,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+            stdout=subprocess.PIPE,
+            text=True,
+            # With the JVM and its workers, to be killed together.
+            start_new_session=True,
+        )
+
+    def wait_for_batch(self, number: int) -> None:
+        """Waits until so many batches are written."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.split() == ["batch", str(number)]:
+                return
+        raise AssertionError("the driver has ended")
+
+    def kill(self) -> None:
+        """Ends it and all that it has started, if it has not ended."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, 9)
+            self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+@pytest.mark.timeout(600)
+def test_a_stream_loses_and_doubles_nothing_across_kills_of_its_driver(
+    own_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    servers = own_broker.bootstrap_servers
+    with Cluster(servers) as cluster:
+        create_topic(cluster, "rows", partitions=PARTITIONS)
+    options = WriteOptions.parse({"kafka.bootstrap.servers": servers, "topic": "rows"})
+    writer = TaskWriter(options, StructType().add("value", "binary"))
+
+    def write(first: int, last: int) -> None:
+        values = pa.array([b"%d" % number for number in range(first, last)])
+        writer.write(iter([pa.RecordBatch.from_pydict({"value": values})]))
+
+    write(0, 3000)
+    sink = tmp_path / "sink"
+    driver = Driver(servers, tmp_path)
+    try:
+        driver.wait_for_batch(1)
+    finally:
+        driver.kill()
+    write(3000, 4000)
+    driver = Driver(servers, tmp_path)
+    try:
+        assert driver.process.wait(300) == 0
+    finally:
+        driver.kill()
+    found = [
+        int(line) for path in sink.glob("batch-*.txt") for line in path.read_text().splitlines()
+    ]
+    assert sorted(found) == list(range(4000))

@@ -59,7 +59,8 @@ def load_departures(every: int) -> pandas.DataFrame:
 def delays_by_pandas(table: pandas.DataFrame) -> pandas.DataFrame:
     """Flights and mean delay by airport and window."""
     grouped = table.groupby([table["scheduled"].dt.floor("6h").rename("start"), "origin"])
-    return grouped.agg(flights=("hour", "size"), delay=("dep_delay", "mean")).reset_index()
+    columns = {"flights": ("hour", "size"), "flown": ("dep_delay", "count")}
+    return grouped.agg(**columns, delay=("dep_delay", "mean")).reset_index()
 
 
 def count_late(table: pandas.DataFrame) -> int:
@@ -123,8 +124,12 @@ def delays_of(spark: SparkSession, servers: str) -> DataFrame:
     return (
         flights.withWatermark("scheduled", WATERMARK)
         .groupBy(functions.window("scheduled", WINDOW), "origin")
-        .agg(functions.count("*").alias("flights"), functions.avg("dep_delay").alias("delay"))
-        .select("window.start", "origin", "flights", "delay")
+        .agg(
+            functions.count("*").alias("flights"),
+            functions.count("dep_delay").alias("flown"),
+            functions.avg("dep_delay").alias("delay"),
+        )
+        .select("window.start", "origin", "flights", "flown", "delay")
     )
 
 
@@ -162,7 +167,7 @@ def is_same(ours: pandas.DataFrame, theirs: pandas.DataFrame) -> bool:
     """Whether both have the same windows and counts, and delays equal but for rounding."""
     ours = ours.sort_values(["start", "origin"]).reset_index(drop=True)
     theirs = theirs.sort_values(["start", "origin"]).reset_index(drop=True)
-    keys = ["start", "origin", "flights"]
+    keys = ["start", "origin", "flights", "flown"]
     if len(ours) != len(theirs) or (ours[keys].to_numpy() != theirs[keys].to_numpy()).any():
         return False
     difference = (ours["delay"].astype(float) - theirs["delay"].astype(float)).abs()
@@ -179,9 +184,9 @@ def draw(delays: pandas.DataFrame, path: Path) -> None:
 
     figure, axes = plt.subplots(figsize=(11, 5))
     for origin, rows in delays.groupby("origin"):
-        weighted = rows.assign(minutes=rows["delay"].astype(float) * rows["flights"])
-        weeks = weighted.set_index("start")[["minutes", "flights"]].resample("W").sum()
-        axes.plot(weeks.index, weeks["minutes"] / weeks["flights"], label=origin)
+        weighted = rows.assign(minutes=rows["delay"].astype(float) * rows["flown"])
+        weeks = weighted.set_index("start")[["minutes", "flown"]].resample("W").sum()
+        axes.plot(weeks.index, weeks["minutes"] / weeks["flown"], label=origin)
     axes.set_ylabel("mean departure delay, minutes")
     axes.set_title("Delays by airport, flights out of New York, 2013 (streamed by Spark)")
     axes.legend()
