@@ -9,6 +9,7 @@ of 3.9 for the versions that 4.0 dropped), with these liberties, none of which i
   several APIs use the same name (`FetchNodeEndpoint`, `ProduceNodeEndpoint`).
 - A string that may be null and has no default of its own is null by default, as error messages
   should be; so are tagged structs, and null stands for their absence.
-- Two rows of responses are `ignorable` that are not in Kafka, so that the handler need not look at
-  the version: the leader epoch of ListOffsets and `is_default` of DescribeConfigs.
+- Three rows of responses are `ignorable` that are not in Kafka, so that a handler need not look at
+  the version: the leader epoch of ListOffsets, `is_default` of DescribeConfigs and the error
+  message of DescribeGroups.
 """

@@ -43,7 +43,7 @@ class DescribedGroup:
     """
 
     error_code: int = wire(INT16)
-    error_message: str | None = wire(STRING, "6+", nullable="6+", default=None)
+    error_message: str | None = wire(STRING, "6+", nullable="6+", default=None, ignorable=True)
     group_id: str = wire(STRING)
     group_state: str = wire(STRING)
     protocol_type: str = wire(STRING)

@@ -18,6 +18,7 @@ from asyncbroker.protocol.tests.message_strategies import CASES, Case
 IGNORABLE_HERE = {
     "ListOffsetsPartitionResponse.leader_epoch",
     "DescribeConfigsResourceResult.is_default",
+    "DescribedGroup.error_message",
 }
 
 # Nullable texts of which the absence is None here and "" in Kafka's schema.
