@@ -350,7 +350,9 @@ class _Fetch:
             if is_sent and not self._has_aborted(partition):
                 continue
             try:
-                checked = await partition.read(checking.checked, partition.log, located)
+                checked = await partition.read(
+                    checking.checked, partition.log, located, look.fetch_offset
+                )
                 if checked is not None and self._has_aborted(partition):
                     checked = await self._tell_aborted(look, partition, checked)
                 if checked is None:

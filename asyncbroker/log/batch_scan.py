@@ -6,10 +6,14 @@ fit. A wrong base offset collides with that of the batch before or after; which 
 told by which of them leaves a gap. Gaps alone are not damage, since compaction makes them.
 
 Damage ends where the next good batch begins. If what the damaged header says of its size leads to
-one, that is it. Otherwise the bytes behind are searched for what looks like one. A record's value
-may contain a batch, even several in a row, so a find only counts if the batches after it, each by
-the length of the one before, go on to the end of the file, or to exactly the offset up to which
-the log was promised, or for longer than any one batch can be.
+one, that is it. It also is if that one is damaged itself, but the offset that is due there by the
+first header is what the second one says, or what the third one's follows from. Otherwise the bytes
+behind are searched for what looks like a batch. A record's value may contain one, even several in a
+row, so a find only counts if the CRC of the damaged batch fits all that lies before the find, or if
+the batches after it, each by the length of the one before, go on to the end of the file, or to
+exactly the offset up to which the log was promised, or for longer than any one batch can be. Where
+none of that helps, which takes several damaged batches near one another, what lies between them is
+given up with them.
 
 Memory is bounded whatever a damaged length says. Only reads; what is made of the outcome, and
 whether damage was promised data or the torn end of a crash, is the caller's.
@@ -18,6 +22,7 @@ whether damage was promised data or the torn end of a crash, is the caller's.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 from zlib import crc32
@@ -26,8 +31,10 @@ from asyncbroker.log.damage import Holes
 from asyncbroker.protocol.batches import (
     ATTRIBUTES_AT,
     BATCH_HEADER_BYTES,
+    HEADER,
     LEADER_EPOCH_AT,
     LENGTH_AT,
+    LENGTH_OVERHEAD,
     MAGIC,
     MAGIC_AT,
     BatchHeader,
@@ -154,7 +161,7 @@ class BatchScan:
             if bad.header.base_offset == expected + before.last_offset_delta + 1:
                 reason = f"offset {before.base_offset}, not {expected}"
                 return Damage(at, position, expected, bad.header.base_offset, reason)
-        end, found = self._next_good(position, next_offset, bad.header)
+        end, found = self._next_good(position, next_offset)
         return Damage(position, end, next_offset, found, str(bad))
 
     def _check(self, position: int, next_offset: int, *, may_skip: bool) -> BatchHeader:
@@ -162,14 +169,17 @@ class BatchScan:
         header = self._header(position)
         if not self._is_crc_right(header, position):
             raise _Bad("the CRC does not match", header)
-        limit = self.end_offset
-        if limit is None:
-            limit = max(self.base_offset, next_offset) + _OFFSETS_AHEAD_MAX
-        if header.base_offset < next_offset or header.next_offset > limit:
+        if header.base_offset < next_offset or header.next_offset > self._offset_limit(next_offset):
             raise _Bad(f"offset {header.base_offset} here, not {next_offset}", header)
         if header.base_offset != next_offset and not may_skip:
             raise _Bad(f"offset {header.base_offset}, not {next_offset}", header)
         return header
+
+    def _offset_limit(self, next_offset: int) -> int:
+        """Up to where the offsets of a batch may go, of which `next_offset` is expected."""
+        if self.end_offset is not None:
+            return self.end_offset
+        return max(self.base_offset, next_offset) + _OFFSETS_AHEAD_MAX
 
     def _header(self, position: int) -> BatchHeader:
         data = self._read(position, BATCH_HEADER_BYTES)
@@ -182,30 +192,74 @@ class BatchScan:
         return header
 
     def _is_crc_right(self, header: BatchHeader, position: int) -> bool:
-        crc = 0
-        at, end = position + ATTRIBUTES_AT, position + header.size
+        return self._crc(position + ATTRIBUTES_AT, position + header.size) == header.crc
+
+    def _crc(self, at: int, end: int, crc: int = 0) -> int:
+        """The CRC of what lies between two positions, behind what has the CRC `crc`; -1 if the file
+        is shorter."""
         while at < end:
             data = self._read(at, min(_CHUNK_BYTES, end - at))
             if not data:
-                return False
+                return -1
             crc = crc32c(data, crc)
             at += len(data)
-        return crc == header.crc
+        return crc
 
-    def _next_good(
-        self, position: int, next_offset: int, header: BatchHeader | None
-    ) -> tuple[int, int | None]:
-        """Where the next good batch after damage at `position` begins, and its offset."""
-        if header is not None:
-            end = position + header.size
+    def _next_good(self, position: int, next_offset: int) -> tuple[int, int | None]:
+        """Where the next good batch after damage at `position` begins, or the next damage, if what
+        the headers say puts its beginning beyond doubt; and its offset."""
+        crc, claims = -1, tuple[int, ...]()
+        if self.limit - position >= BATCH_HEADER_BYTES:
+            fields = HEADER.unpack(self._read(position, BATCH_HEADER_BYTES))
+            base_offset, length, _, _, crc, _, last_offset_delta, *_, record_count = fields
+            # Each may be what lies. Compaction leaves fewer records than offsets.
+            counts = (last_offset_delta + 1, record_count)
+            claims = tuple(base + count for count in counts for base in (base_offset, next_offset))
+            end = position + LENGTH_OVERHEAD + length
             if end == self.limit:
                 return end, self.end_offset
-            if (found := self._good_offset(end, next_offset)) is not None:
-                return end, found
+            if position + BATCH_HEADER_BYTES <= end < self.limit:
+                found = self._due_offset(claims, end, next_offset)
+                if found is None:
+                    found = self._good_offset(end, next_offset)
+                if found is not None:
+                    return end, found
+        summed_to, summed = position + ATTRIBUTES_AT, 0
         for at, found in self.candidates(position + 1, next_offset):
+            if at >= position + BATCH_HEADER_BYTES:
+                summed_to, summed = at, self._crc(summed_to, at, summed)
+                if summed == crc:
+                    # It was only the length that led elsewhere, or what else no CRC covers.
+                    due = self._due_offset(claims, at, next_offset)
+                    return at, found if due is None else due
             if self._goes_on(at):
                 return at, found
         return self.limit, self.end_offset
+
+    def _due_offset(self, claims: tuple[int, ...], position: int, next_offset: int) -> int | None:
+        """Which of the offsets that damage claims to lead to is that of the batch at `position`:
+        the batch says so too or, damaged or not, leads to one whose offset fits."""
+        says = self._offset_at(position)
+        behind = None
+        with suppress(_Bad):
+            header = self._header(position)
+            behind = self._offset_at(position + header.size)
+            if behind is not None:
+                behind -= header.last_offset_delta + 1
+        for offset in claims:
+            is_possible = next_offset < offset <= self._offset_limit(next_offset)
+            if is_possible and offset in (says, behind):
+                return offset
+        return None
+
+    def _offset_at(self, position: int) -> int | None:
+        """The offset that what begins at a position says, whatever else it is."""
+        hole = self.holes.get(position)
+        if hole is not None:
+            return hole.first_offset
+        if position >= self.limit:
+            return self.promised_offset if self.end_offset is None else self.end_offset
+        return int.from_bytes(self._read(position, 8), "big", signed=True)
 
     def candidates(self, position: int, next_offset: int) -> Iterator[tuple[int, int]]:
         """Position and offset of whatever from `position` on looks like a good batch."""

@@ -45,10 +45,11 @@ class Scrubbed(NamedTuple):
     error: OSError | None
 
 
-def checked(log: PartitionLog, located: FileRange) -> FileRange | None:
-    """Holds a range against its CRCs and brings it into memory; gives what is good of it, None
-    if its segment is no part of the log any more. Raises KafkaError(CORRUPT_MESSAGE) if it
-    begins with damage."""
+def checked(log: PartitionLog, located: FileRange, offset: int) -> FileRange | None:
+    """Holds a range that was found for an offset against its CRCs and brings it into memory; gives
+    what is good of it. Raises KafkaError(CORRUPT_MESSAGE) if the offset is damaged. None if another
+    look will find another range: the segment is no part of the log any more, or a damaged header
+    had claimed the offset, which lies elsewhere."""
     begin, end = located.position, located.position + located.size
     segment = _segment_of(log, located.file.path)
     # A compacted segment has the name of another that was read here.
@@ -57,6 +58,8 @@ def checked(log: PartitionLog, located: FileRange) -> FileRange | None:
     _check(log, segment, begin, end)
     good_end = good_until(segment.holes, begin, end)
     if good_end == begin:
+        if log.damaged.at(offset) is None:
+            return None
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{located.file.path}: damaged at {begin}")
     segment.trusted.add(begin, good_end)
     return FileRange(located.file, begin, good_end - begin)

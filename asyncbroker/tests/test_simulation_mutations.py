@@ -139,7 +139,7 @@ def test_news_that_a_fetch_session_keeps_back_is_found(monkeypatch: pytest.Monke
 
 
 def test_damage_that_is_served_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "checked", lambda _, located: located)
+    monkeypatch.setattr(checking, "checked", lambda _, located, __: located)
     found_in("a damaged batch", change=flipped_bits)
 
 

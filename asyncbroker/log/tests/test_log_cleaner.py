@@ -414,8 +414,8 @@ def test_a_range_is_held_against_the_file_that_it_is_of() -> None:
     assert before is not None
     assert after is not None
     # Whoever is about to send old bytes that nobody has checked asks again.
-    assert checking.checked(log, before) is None
-    checked = checking.checked(log, after)
+    assert checking.checked(log, before, 0) is None
+    checked = checking.checked(log, after, 0)
     assert checked is not None
     assert checked.read() == after.read()
 

@@ -12,6 +12,7 @@ from asyncbroker.log.batch_scan import BatchScan, GoodBatch
 from asyncbroker.log.checkpoints import LEADER_EPOCHS
 from asyncbroker.log.config import LogConfig
 from asyncbroker.log.damage import DAMAGED_RANGES, DamagedRange, decode_ranges, encode_ranges
+from asyncbroker.log.file_range import FileRange
 from asyncbroker.log.files import MemoryFiles
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.tests.log_harness import (
@@ -66,12 +67,17 @@ def opened(
     return open_log(files, config=CONFIG, is_clean=is_clean, recovery_point=recovery_point)
 
 
+def looked_at(log: PartitionLog, offset: int, bytes_max: int) -> FileRange | None:
+    """What one Fetch of this offset gets; None if that is nothing, and the next one gets it."""
+    located = log.locate(offset, bytes_max, end_offset=log.end_offset)
+    assert located is not None
+    return checking.checked(log, located, offset)
+
+
 def batches_at(log: PartitionLog, offset: int, bytes_max: int) -> bytes | None:
     """What a Fetch of this offset gets; None for CORRUPT_MESSAGE."""
     try:
-        located = log.locate(offset, bytes_max, end_offset=log.end_offset)
-        assert located is not None
-        checked = checking.checked(log, located)
+        checked = looked_at(log, offset, bytes_max) or looked_at(log, offset, bytes_max)
     except KafkaError as error:
         if error.code is not ErrorCode.CORRUPT_MESSAGE:
             raise
@@ -179,6 +185,57 @@ def test_who_stumbles_into_the_middle_of_damage_is_refused_as_well(how: str) -> 
     assert refused(log, 5)
     assert refused(log, 4)
     assert list(offsets(log)) == [0, 1, 2, 3, *range(6, COUNT)]
+
+
+def test_a_header_that_claims_later_offsets_does_not_damage_them() -> None:
+    """Who looks for one of these is led to that batch, as long as nobody knows better."""
+    config = with_config(segment_bytes=300)  # and no index entries, which would lead past it
+    for how in ("offset", "offset delta"):
+        for wanted in (4, 5):
+            files = MemoryFiles()
+            log = open_log(files, config=config)
+            append_each(log, COUNT)
+            log.close()
+            DAMAGES[how](files, path_of(3), position_of(3))
+            log = open_log(files, config=config)
+            assert not refused(log, wanted)
+            assert refused(log, 3)
+            assert list(offsets(log)) == [0, 1, 2, *range(4, COUNT)]
+
+
+@pytest.mark.parametrize("last", ["length", "huge length", "magic", "offset delta"])
+@pytest.mark.parametrize(
+    "first",
+    [
+        ["payload", "CRC"],
+        ["payload", "payload", "CRC"],
+        ["payload", "offset"],
+        ["payload", "far offset"],
+        ["offset", "payload"],
+        ["offset delta", "payload"],
+        ["offset delta", "offset"],
+        ["length"],
+        ["huge length"],
+        ["magic"],
+    ],
+    ids=", ".join,
+)
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_damaged_batches_near_one_another_leave_what_is_between_them(
+    first: list[str], last: str, is_clean: bool
+) -> None:
+    """The damaged header of the last keeps what lies between from leading to a good end."""
+    config = LogConfig()
+    files = MemoryFiles()
+    log = open_log(files, config=config)
+    append_each(log, 12)
+    log.close()
+    damages = {**dict(enumerate(first, 2)), 8: last}
+    for offset, how in damages.items():
+        DAMAGES[how](files, path_of(0), offset * BATCH_BYTES)
+    log = open_log(files, config=config, is_clean=is_clean, recovery_point=12)
+    assert list(offsets(log)) == [offset for offset in range(12) if offset not in damages]
+    assert log.end_offset == 12
 
 
 def test_what_lies_before_and_behind_damage_is_read_without_it() -> None:
