@@ -396,6 +396,7 @@ def test_reader_and_producer_outlive_a_broker_that_is_killed(own_broker: BrokerP
             own_broker.kill()
             own_broker.start()
         reader.close()
+        producer.close()
         assert read == [b"%d" % number for number in range(300)]
         assert latest_offsets(cluster, [flights]) == {flights: 300}
         newest = list_offsets(cluster, {flights: MAX_TIMESTAMP})[flights]

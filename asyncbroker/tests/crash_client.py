@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
+from asyncbroker.group_shard import LOAD_AGAIN_SECONDS
 from asyncbroker.log.tests.crash_files import CrashFiles
 from asyncbroker.partition import Partition
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
@@ -30,6 +31,8 @@ from asyncbroker.topic import Topic
 # Kafka's housekeeping has a checkpoint each minute.
 CHECKPOINT_SECONDS: Final = 60.0
 PRODUCER_ID: Final = 7
+# How often a coordinator that loads is asked again.
+LOADS_MAX: Final = 5
 
 
 class Client:
@@ -165,12 +168,26 @@ class Client:
 
     async def commit(self, group: str, offset: int, topic: str = "flights") -> None:
         self.oracle.committing(group, offset)
-        response = await self.test.ask(commit_request(group, offsets={0: offset}, topic=topic), 8)
+        response = await self._ask_coordinator(
+            commit_request(group, offsets={0: offset}, topic=topic), 8
+        )
         (partition,) = response.topics[0].partitions
         if partition.error_code:
             self.errors.append(ErrorCode(partition.error_code))
         else:
             self.oracle.committed(group, offset)
+
+    async def _ask_coordinator(self, request: Any, version: int) -> Any:
+        """Asks again while it loads, as all clients do: a load that met a passing error is put off
+        for a while."""
+        for _ in range(LOADS_MAX):
+            try:
+                return await self.test.ask(request, version)
+            except KafkaError as error:
+                if error.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                    raise
+            await self.wait(LOAD_AGAIN_SECONDS)
+        return await self.test.ask(request, version)
 
     async def commit_together(self, offsets: dict[str, int], topic: str = "flights") -> None:
         """Commits of several groups that share a round."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import threading
@@ -112,9 +113,13 @@ def small_disk(path: Path, size_mb: int) -> Iterator[Path]:
         image.unlink()
 
 
-def fill(path: Path) -> None:
-    """Takes every byte that the file system has left."""
+def fill(path: Path, *, leave_bytes: int = 0) -> None:
+    """Takes every byte that the file system has left, or all but some: who goes on writing beside
+    this would give up its reserve to it."""
     with path.open("wb", buffering=0) as file:
+        if leave_bytes:
+            os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(path).free - leave_bytes)
+            return
         for size in (1 << 20, 4096, 1):
             try:
                 while True:

@@ -44,6 +44,8 @@ REFUSED_SOON: dict[str, Any] = {
 PARTITIONS = 2
 # What each fsync of a slow disk takes; a session is six of them.
 SLOW_SECONDS = 0.5
+# What producers fill a disk up with by themselves.
+LEFT_BYTES = 512 << 10
 
 
 @pytest.fixture
@@ -71,7 +73,7 @@ def test_a_full_disk_fails_requests_keeps_reads_and_heals_by_itself(data: Path) 
         )
         wait_until(lambda: before.answers.acknowledged_count > 1000, "records before")
         ballast = data.parent / "ballast"
-        fill(ballast)
+        fill(ballast, leave_bytes=LEFT_BYTES)
         refused = ProducerLoad(
             servers,
             "full",

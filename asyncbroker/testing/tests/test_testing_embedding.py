@@ -31,8 +31,7 @@ from asyncbroker.tests.edge_harness import on_both_loops
 
 
 def produce(bootstrap_servers: str, topic: str, *values: bytes) -> None:
-    with Cluster(bootstrap_servers) as cluster:
-        producer = Producer(cluster, topic)
+    with Cluster(bootstrap_servers) as cluster, Producer(cluster, topic) as producer:
         for value in values:
             producer.send(value)
         producer.flush()

@@ -39,8 +39,7 @@ def test_topics_records_groups_and_offsets_come_back(is_on_disk: bool, tmp_path:
         assert before.size > 0
 
         for _ in range(2):
-            with Cluster(servers) as cluster:
-                producer = OwnProducer(cluster, "t")
+            with Cluster(servers) as cluster, OwnProducer(cluster, "t") as producer:
                 producer.send(b"two")
                 producer.flush()
             broker.topic("later").create()
