@@ -6,6 +6,7 @@ tools run in one JVM (`ToolServer.java`), but for those that go on until they ar
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -244,39 +245,49 @@ class Verifiable:
                 self.consumed += event["count"]
 
     def leave(self) -> None:
+        """Nothing to do for one that has left."""
         self._process.send_signal(signal.SIGTERM)
         self._process.wait(30)
+
+
+def share_and_take_over(
+    servers: str, topic: str, group: str, assignor: str, members: contextlib.ExitStack
+) -> None:
+    """A second member joins, takes its part and leaves; whatever fails, `members` ends both."""
+    every = {0, 1, 2, 3}
+    first = Verifiable(servers, topic, group, assignor)
+    members.callback(first.leave)
+    wait_until(lambda: first.assigned == every, "one member has all partitions")
+    second = Verifiable(servers, topic, group, assignor)
+    members.callback(second.leave)
+    wait_until(
+        lambda: len(first.assigned) == 2 and first.assigned | second.assigned == every,
+        "two members share the partitions",
+    )
+    # It says how it went while its JVM ends.
+    address = ("--bootstrap-server", servers)
+    sent = subprocess.run(
+        command_of(
+            "VerifiableProducer",
+            *(*address, "--topic", topic, "--max-messages", "400", "--acks", "-1"),
+        ),
+        capture_output=True,
+        text=True,
+        timeout=TOOL_SECONDS_MAX,
+    )
+    found('"acked":400', sent.stdout)
+    wait_until(lambda: first.consumed + second.consumed == 400, "all records are read")
+    described = tool(GROUPS, servers, "--describe", "--group", group, "--members")
+    expect(2, len(re.findall(rf"^{group}", described, re.MULTILINE)))
+    second.leave()
+    wait_until(lambda: first.assigned == every, "the first has all partitions again")
 
 
 def verifiable(assignor: str) -> Callable[[str], None]:
     def check(servers: str) -> None:
         topic, group = create(servers, 4), fresh("group")
-        every = {0, 1, 2, 3}
-        first = Verifiable(servers, topic, group, assignor)
-        wait_until(lambda: first.assigned == every, "one member has all partitions")
-        second = Verifiable(servers, topic, group, assignor)
-        wait_until(
-            lambda: len(first.assigned) == 2 and first.assigned | second.assigned == every,
-            "two members share the partitions",
-        )
-        # It says how it went while its JVM ends.
-        address = ("--bootstrap-server", servers)
-        sent = subprocess.run(
-            command_of(
-                "VerifiableProducer",
-                *(*address, "--topic", topic, "--max-messages", "400", "--acks", "-1"),
-            ),
-            capture_output=True,
-            text=True,
-            timeout=TOOL_SECONDS_MAX,
-        )
-        found('"acked":400', sent.stdout)
-        wait_until(lambda: first.consumed + second.consumed == 400, "all records are read")
-        members = tool(GROUPS, servers, "--describe", "--group", group, "--members")
-        expect(2, len(re.findall(rf"^{group}", members, re.MULTILINE)))
-        second.leave()
-        wait_until(lambda: first.assigned == every, "the first has all partitions again")
-        first.leave()
+        with contextlib.ExitStack() as members:
+            share_and_take_over(servers, topic, group, assignor, members)
 
     return check
 
