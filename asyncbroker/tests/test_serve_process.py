@@ -235,9 +235,11 @@ def test_a_peer_that_is_gone_without_a_word_is_asked_for_by_the_system() -> None
     """Half-open connections: TCP's keepalive finds them, beside our own idle timeout."""
     with BrokerProcess("--memory", LISTEN) as broker, broker.connect() as peer:
         peer.ask("ApiVersions", 2)
-        host, port = peer.socket.getsockname()
-        their_end = f"{socket.inet_aton(host)[::-1].hex().upper()}:{port:04X}"
+        ends = [
+            f"{socket.inet_aton(host)[::-1].hex().upper()}:{port:04X}"
+            for host, port in (peer.socket.getpeername(), peer.socket.getsockname())
+        ]
         rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
-        (timer,) = [row[5] for row in rows if row[2] == their_end]
+        (timer,) = [row[5] for row in rows if row[1:3] == ends]
         # "02" is a timer of keepalive; without one there would be none, "00".
         assert timer.startswith("02:")
