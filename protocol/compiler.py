@@ -26,6 +26,8 @@ decoder of a flexible struct of an int32, a string and tagged fields, none of th
         stop = position + n
         if n < 0 or stop > end:
             raise bad_length('Example v9: name', n, end - position)
+        if n > 32767:
+            raise bad_string('Example v9: name', n)
         message.name = str(buffer[position:stop], 'utf-8')
         position = stop
         n = buffer[position]

@@ -11,6 +11,7 @@ from construct import Construct
 
 from asyncbroker.protocol.errors import ProtocolError
 from asyncbroker.protocol.primitives import (
+    STRING_BYTES_MAX,
     Array,
     CompactLength,
     MessageStruct,
@@ -40,6 +41,7 @@ class DecoderSource:
             "read_uvarint_tail": read_uvarint_tail,
             "skip_tagged_fields": skip_tagged_fields,
             "bad_length": _bad_length,
+            "bad_string": _bad_string,
             "bad_count": _bad_count,
             "bad_tagged_field": _bad_tagged_field,
         }
@@ -114,6 +116,9 @@ class DecoderSource:
             self.source.line("stop = position + n")
             with self.source.block("if n < 0 or stop > end"):
                 self.source.line(f"raise bad_length({self._where(path)}, n, end - position)")
+            if isinstance(construct, String) and isinstance(construct.length, CompactLength):
+                with self.source.block(f"if n > {STRING_BYTES_MAX}"):
+                    self.source.line(f"raise bad_string({self._where(path)}, n)")
             if isinstance(construct, String):
                 value = "str(buffer[position:stop], 'utf-8')"
             elif isinstance(construct, Records):
@@ -217,6 +222,10 @@ def _bad_length(where: str, length: int, left: int) -> ProtocolError:
     if length == -1:
         return ProtocolError(f"{where} is null")
     return ProtocolError(f"{where} has length {length}, with {left} bytes left")
+
+
+def _bad_string(where: str, length: int) -> ProtocolError:
+    return ProtocolError(f"{where} has {length} bytes, more than {STRING_BYTES_MAX}")
 
 
 def _bad_count(where: str, count: int, left: int) -> ProtocolError:

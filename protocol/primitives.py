@@ -27,6 +27,8 @@ from construct.core import StreamError, stream_read, stream_size, stream_tell, s
 
 from asyncbroker.protocol.varints import UVARINT_BYTES_MAX, UVARINT_MAX, encode_uvarint
 
+STRING_BYTES_MAX: Final = 32767
+
 INT8: Final = FormatField(">", "b")
 INT16: Final = FormatField(">", "h")
 INT32: Final = FormatField(">", "l")
@@ -114,9 +116,12 @@ class Sized(WireConstruct):
 
 
 class String(Sized):
-    """Text in UTF-8."""
+    """Text in UTF-8, of no more bytes than a classic length can say, however its length is sent:
+    Kafka refuses longer ones too, and they could not go on into records, which are classic."""
 
     def _decode(self, data: bytes, path: str) -> str:
+        if len(data) > STRING_BYTES_MAX:
+            raise StringError(f"a string of {len(data)} bytes", path=path)
         try:
             return data.decode("utf-8")
         except UnicodeDecodeError as error:

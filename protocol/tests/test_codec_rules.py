@@ -191,6 +191,12 @@ def test_wrong_compact_lengths_and_texts_are_refused(data: str) -> None:
     neither(codec_for(Texts, 0, True), bytes.fromhex(data))
 
 
+def test_a_compact_string_is_no_longer_than_a_classic_one_can_be() -> None:
+    codec = codec_for(Texts, 0, True)
+    both(codec, Texts("x" * 32_767), bytes.fromhex("808002" + "78" * 32_767 + "00 01 00 00"))
+    neither(codec, bytes.fromhex("818002" + "78" * 32_768 + "00 01 00 00"))
+
+
 def test_varints_need_not_be_the_shortest() -> None:
     codec = codec_for(Texts, 0, True)
     assert codec.decode(bytes.fromhex("828000 61 00 8100 00 8000")) == Texts("a")
