@@ -22,7 +22,6 @@ from asyncbroker.coordinator.consumer.groups import ConsumerGroups
 from asyncbroker.coordinator.consumer.offsets import check_commit as check_consumer_commit
 from asyncbroker.coordinator.consumer.offsets import check_fetch
 from asyncbroker.coordinator.consumer.records import ConsumerRecord
-from asyncbroker.coordinator.consumer.settings import SettingsOf
 from asyncbroker.coordinator.consumer.topics import TopicView
 from asyncbroker.coordinator.deadlines import RETENTION, DeadlineKind, Deadlines
 from asyncbroker.coordinator.effects import Caller, Effect, Instant, MemberKey, Token
@@ -74,13 +73,11 @@ from asyncbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroup
 class GroupCoordinator:
     """The groups of one partition. Not safe for threads: one owner calls it."""
 
-    def __init__(
-        self, config: GroupConfig, topics: TopicView, settings_of: SettingsOf | None = None
-    ) -> None:
+    def __init__(self, config: GroupConfig, topics: TopicView) -> None:
         self._config = config
         # A group id is that of a group of one kind only.
         self._groups: dict[str, Group] = {}
-        self._consumers = ConsumerGroups(config, topics, settings_of)
+        self._consumers = ConsumerGroups(config, topics)
         self._topics = topics
         self._offsets = Offsets()
         self._deadlines = Deadlines()

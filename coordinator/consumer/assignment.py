@@ -40,11 +40,12 @@ def update_epoch(
                 changes.remove_partition_metadata()
 
 
-def update_target(changes: Changes, topics: TopicView, turn: Turn, interval_ms: int) -> None:
+def update_target(changes: Changes, topics: TopicView, turn: Turn) -> None:
     """Computes the target assignment anew if the group has changed since, and it is time to."""
     group = changes.group
     if group.assignment_epoch >= group.epoch or not group.members:
         return
+    interval_ms = turn.config.consumer_assignment_interval_ms
     last_ms = group.assignment_timestamp_ms
     # A clock that was set back must not hold it up.
     if last_ms and interval_ms and 0 <= turn.now.wall_ms - last_ms < interval_ms:

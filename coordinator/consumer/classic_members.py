@@ -30,7 +30,6 @@ from asyncbroker.coordinator.consumer.reconcile import (
     check_state,
     is_waiting_for_others,
 )
-from asyncbroker.coordinator.consumer.settings import GroupSettings
 from asyncbroker.coordinator.consumer.topics import TopicPartition, TopicView
 from asyncbroker.coordinator.deadlines import (
     member_sync_deadline,
@@ -138,14 +137,13 @@ def join(
     before: ConsumerMember,
     request: JoinGroupRequest,
     topics: TopicView,
-    settings: GroupSettings,
     turn: Turn,
     member_id: str,
 ) -> JoinGroupResponse:
     """The second half of JoinGroup: the member gets what it has next."""
     group = changes.group
     member = group.members[member_id]
-    update_target(changes, topics, turn, settings.assignment_interval_ms)
+    update_target(changes, topics, turn)
     member = follow_target(
         changes,
         member_id,

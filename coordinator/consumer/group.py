@@ -19,7 +19,6 @@ from enum import Enum
 from typing import Any, ClassVar, NamedTuple
 
 from asyncbroker.coordinator.consumer.member import (
-    ClassicPart,
     ConsumerMember,
     MemberState,
     Target,
@@ -170,10 +169,6 @@ class ConsumerGroup:
         """Whether a member reads the topic."""
         return topic in self.subscribed_topics
 
-    def classic_members(self) -> list[ConsumerMember]:
-        """The members that speak the classic protocol."""
-        return [member for member in self.members.values() if member.classic is not None]
-
     def supports_classic(self, protocol_names: set[str]) -> bool:
         """Whether a protocol of these is one of every member that speaks the classic protocol."""
         parts = [member.classic for member in self.members.values() if member.classic is not None]
@@ -315,9 +310,3 @@ class ConsumerGroup:
 
 def _wants(member: ConsumerMember) -> tuple[frozenset[str], str | None]:
     return member.topic_names, member.topic_regex
-
-
-def session_timeout_ms_of(member: ConsumerMember, group_timeout_ms: int) -> int:
-    """How long a member may be silent: members of the classic protocol bring their own time."""
-    classic: ClassicPart | None = member.classic
-    return group_timeout_ms if classic is None else classic.session_timeout_ms

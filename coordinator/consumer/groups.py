@@ -29,7 +29,6 @@ from asyncbroker.coordinator.consumer.migration import (
 )
 from asyncbroker.coordinator.consumer.records import ConsumerRecord
 from asyncbroker.coordinator.consumer.regex import check_regex
-from asyncbroker.coordinator.consumer.settings import SettingsOf, default_settings
 from asyncbroker.coordinator.consumer.topics import TopicView
 from asyncbroker.coordinator.deadlines import (
     DeadlineKey,
@@ -74,14 +73,9 @@ REASONS = {
 class ConsumerGroups:
     """All consumer groups by their ids."""
 
-    def __init__(
-        self, config: GroupConfig, topics: TopicView, settings_of: SettingsOf | None
-    ) -> None:
-        """Without `settings_of` no group has settings of its own."""
+    def __init__(self, config: GroupConfig, topics: TopicView) -> None:
         self._config = config
         self._topics = topics
-        settings = default_settings(config)
-        self._settings_of = settings_of or (lambda _group_id: settings)
         self._groups: dict[str, ConsumerGroup] = {}
 
     def get(self, group_id: str) -> ConsumerGroup | None:
@@ -128,9 +122,7 @@ class ConsumerGroups:
     ) -> None:
         group_id = request.group_id
         changes = self._changes_of(request, classic, turn)
-        response = heartbeat(
-            changes, request, caller, self._topics, self._settings_of(group_id), turn
-        )
+        response = heartbeat(changes, request, caller, self._topics, turn)
         self._groups[group_id] = changes.group
         turn.append(changes.records)
         assert response.member_id is not None
@@ -238,7 +230,6 @@ class ConsumerGroups:
             before,
             request,
             self._topics,
-            self._settings_of(group.group_id),
             turn,
             member_id,
         )
@@ -308,7 +299,7 @@ class ConsumerGroups:
         member = group.members.get(member_id)
         if member is None:
             return
-        timeout_ms = self._settings_of(group.group_id).session_timeout_ms
+        timeout_ms = self._config.consumer_session_timeout_ms
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
         turn.set_deadline(session_deadline(group.group_id, member_id), timeout_ms)

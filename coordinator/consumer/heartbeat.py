@@ -22,7 +22,6 @@ from asyncbroker.coordinator.consumer.group import ConsumerGroup
 from asyncbroker.coordinator.consumer.member import ConsumerMember, MemberState, by_topic
 from asyncbroker.coordinator.consumer.reconcile import Reported, check_state, reconciled
 from asyncbroker.coordinator.consumer.regex import check_regex
-from asyncbroker.coordinator.consumer.settings import GroupSettings
 from asyncbroker.coordinator.consumer.topics import TopicView
 from asyncbroker.coordinator.deadlines import revocation_deadline, session_deadline
 from asyncbroker.coordinator.effects import Caller
@@ -95,7 +94,6 @@ def heartbeat(
     request: ConsumerGroupHeartbeatRequest,
     caller: Caller,
     topics: TopicView,
-    settings: GroupSettings,
     turn: Turn,
 ) -> ConsumerGroupHeartbeatResponse:
     """Serves a member that joins or stays. Raises KafkaError, and then nothing has changed."""
@@ -125,16 +123,17 @@ def heartbeat(
         changes.put_member(member)
     reason = f"member {member_id} reads other topics than before"
     update_epoch(changes, topics, turn, has_changed=has_changed, reason=reason)
-    update_target(changes, topics, turn, settings.assignment_interval_ms)
+    update_target(changes, topics, turn)
     after = follow_target(
         changes, member_id, reported, topics, turn, has_changed_subscription=has_changed
     )
-    turn.set_deadline(session_deadline(group.group_id, member_id), settings.session_timeout_ms)
+    key = session_deadline(group.group_id, member_id)
+    turn.set_deadline(key, turn.config.consumer_session_timeout_ms)
 
     response = ConsumerGroupHeartbeatResponse(
         member_id=member_id,
         member_epoch=after.epoch,
-        heartbeat_interval_ms=settings.heartbeat_interval_ms,
+        heartbeat_interval_ms=turn.config.consumer_heartbeat_interval_ms,
     )
     if is_joining or _is_full(request) or before.assigned.keys() != after.assigned.keys():
         response.assignment = HeartbeatAssignment(

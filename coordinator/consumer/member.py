@@ -81,11 +81,6 @@ class ConsumerMember:
     server_assignor: str | None = None
     classic: ClassicPart | None = None
 
-    @property
-    def is_static(self) -> bool:
-        """Whether the member outlives its process (KIP-345)."""
-        return self.instance_id is not None
-
     def owns(self) -> Iterable[TopicPartition]:
         """All partitions that nobody else may have."""
         return (*self.assigned, *self.pending_revocation)

@@ -36,21 +36,3 @@ class TopicView(Protocol):
 
     def names(self) -> Iterable[str]:
         """The names of all topics."""
-
-
-class NoTopics:
-    """A world without topics: for a coordinator that only reads a log."""
-
-    version = 0
-
-    def find(self, name: str) -> TopicInfo | None:
-        """None."""
-        return None
-
-    def by_id(self, topic_id: bytes) -> TopicInfo | None:
-        """None."""
-        return None
-
-    def names(self) -> Iterable[str]:
-        """None at all."""
-        return ()

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from asyncbroker.coordinator.config import GroupConfig
-from asyncbroker.coordinator.consumer.topics import NoTopics, TopicView
+from asyncbroker.coordinator.consumer.topics import TopicView
 from asyncbroker.coordinator.coordinator import GroupCoordinator
 from asyncbroker.coordinator.effects import Append, Caller, Effect, Instant, Record, Reply
+from asyncbroker.coordinator.tests.fake_topics import FakeTopics
 from asyncbroker.protocol.consumer_protocol import (
     ConsumerProtocolSubscription,
     encode_subscription,
@@ -75,7 +76,7 @@ class Scenario:
     """One partition's coordinator and its world."""
 
     config: GroupConfig = field(default_factory=GroupConfig)
-    topics: TopicView = field(default_factory=NoTopics)
+    topics: TopicView = field(default_factory=FakeTopics)
     partitions: set[tuple[str, int]] = field(default_factory=lambda: {("t", 0), ("t", 1), ("u", 0)})
 
     def __post_init__(self) -> None:

@@ -18,7 +18,8 @@ from asyncbroker.coordinator.consumer.group import ConsumerGroupState
 from asyncbroker.coordinator.consumer.member import MemberState
 from asyncbroker.coordinator.coordinator import GroupCoordinator
 from asyncbroker.coordinator.deadlines import revocation_deadline, session_deadline
-from asyncbroker.coordinator.tests.consumer_scenario import ConsumerScenario, FakeTopics
+from asyncbroker.coordinator.tests.consumer_scenario import ConsumerScenario
+from asyncbroker.coordinator.tests.fake_topics import FakeTopics
 from asyncbroker.protocol.errors import ErrorCode
 
 DYNAMIC = ("a", "b", "c")
@@ -166,7 +167,7 @@ class World:
                 assert deadlines.get(revocation_deadline("g", member_id)) is not None
         assert owned == group.owners
         assert group.static_member_ids == {
-            m.instance_id: m.member_id for m in group.members.values() if m.is_static
+            m.instance_id: m.member_id for m in group.members.values() if m.instance_id is not None
         }
         targets = [partition for target in group.targets.values() for partition in target]
         assert len(targets) == len(set(targets))

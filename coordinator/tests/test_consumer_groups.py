@@ -6,7 +6,8 @@ from asyncbroker.coordinator.config import GroupConfig
 from asyncbroker.coordinator.consumer.member import MemberState
 from asyncbroker.coordinator.coordinator import GroupCoordinator
 from asyncbroker.coordinator.effects import Append, Instant, Reply
-from asyncbroker.coordinator.tests.consumer_scenario import ConsumerScenario, FakeTopics
+from asyncbroker.coordinator.tests.consumer_scenario import ConsumerScenario
+from asyncbroker.coordinator.tests.fake_topics import FakeTopics
 from asyncbroker.protocol.errors import ErrorCode
 
 AT_ONCE = GroupConfig(consumer_assignment_interval_ms=0)

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncbroker.coordinator.config import GroupConfig
-from asyncbroker.coordinator.consumer.topics import NoTopics
 from asyncbroker.coordinator.coordinator import GroupCoordinator
 from asyncbroker.coordinator.deadlines import join_deadline, session_deadline, sync_deadline
 from asyncbroker.coordinator.effects import Append, Note
 from asyncbroker.coordinator.group import Group, GroupState
+from asyncbroker.coordinator.tests.fake_topics import FakeTopics
 from asyncbroker.coordinator.tests.group_scenario import Scenario, Token
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.protocol.messages.join_group import JoinGroupResponse
@@ -229,7 +229,7 @@ class World:
         group = self.group()
         if group is None or group.state.value not in ("Stable", "Empty"):
             return
-        loaded = GroupCoordinator(self.s.config, NoTopics())
+        loaded = GroupCoordinator(self.s.config, FakeTopics())
         for key, value in self.s.log:
             loaded.replay(key, value)
         stored = loaded._groups.get("g")

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncbroker.coordinator.config import GroupConfig
-from asyncbroker.coordinator.consumer.topics import NoTopics
 from asyncbroker.coordinator.coordinator import GroupCoordinator
 from asyncbroker.coordinator.effects import Instant
 from asyncbroker.coordinator.records import (
@@ -24,6 +23,7 @@ from asyncbroker.coordinator.records import (
     offset_commit_record,
     offset_tombstone,
 )
+from asyncbroker.coordinator.tests.fake_topics import FakeTopics
 from asyncbroker.coordinator.tests.group_scenario import stable_group
 from asyncbroker.protocol.errors import ProtocolError
 from asyncbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup
@@ -134,7 +134,7 @@ def test_a_group_is_written_with_key_2_and_value_3() -> None:
 
 
 def test_a_group_that_an_old_kafka_wrote_goes_on() -> None:
-    coordinator = GroupCoordinator(GroupConfig(), NoTopics())
+    coordinator = GroupCoordinator(GroupConfig(), FakeTopics())
     coordinator.replay(GROUP_KEY, GROUP_0)
     coordinator.finish_loading(Instant(0.0, 0))
     described = coordinator.describe("g")
@@ -146,7 +146,7 @@ def test_a_group_that_an_old_kafka_wrote_goes_on() -> None:
 def test_records_about_other_kinds_of_groups_are_passed_over(version: int) -> None:
     key = version.to_bytes(2, "big") + b"\x05group"
     assert decode_record(key, b"whatever") is None
-    coordinator = GroupCoordinator(GroupConfig(), NoTopics())
+    coordinator = GroupCoordinator(GroupConfig(), FakeTopics())
     coordinator.replay(key, b"\xff\xff\xff")
     coordinator.replay(key, None)
     assert coordinator.list_groups() == []
@@ -165,7 +165,7 @@ def test_records_that_end_early_are_protocol_errors(
 
 @given(st.binary(max_size=60), st.none() | st.binary(max_size=60))
 def test_any_bytes_are_a_record_or_a_protocol_error(key: bytes, value: bytes | None) -> None:
-    coordinator = GroupCoordinator(GroupConfig(), NoTopics())
+    coordinator = GroupCoordinator(GroupConfig(), FakeTopics())
     try:
         coordinator.replay(key, value)
     except ProtocolError:
@@ -174,7 +174,7 @@ def test_any_bytes_are_a_record_or_a_protocol_error(key: bytes, value: bytes | N
 
 
 def test_leader_epochs_and_metadata_survive_the_log() -> None:
-    coordinator = GroupCoordinator(GroupConfig(), NoTopics())
+    coordinator = GroupCoordinator(GroupConfig(), FakeTopics())
     coordinator.replay(*offset_commit_record("g", "t", 3, COMMITTED))
     effects = coordinator.fetch_offsets(
         OffsetFetchRequestGroup("g", topics=None), "token", Instant(0.0, 0), require_stable=False
@@ -209,7 +209,7 @@ KAFKA_GROUP = (
 
 
 def test_records_that_kafka_wrote_are_read() -> None:
-    coordinator = GroupCoordinator(GroupConfig(), NoTopics())
+    coordinator = GroupCoordinator(GroupConfig(), FakeTopics())
     coordinator.replay(*KAFKA_OFFSET)
     coordinator.replay(*KAFKA_GROUP)
     coordinator.finish_loading(Instant(0.0, 0))
@@ -223,6 +223,6 @@ def test_records_that_kafka_wrote_are_read() -> None:
 
 
 def test_a_group_is_written_as_kafka_writes_it() -> None:
-    coordinator = GroupCoordinator(GroupConfig(), NoTopics())
+    coordinator = GroupCoordinator(GroupConfig(), FakeTopics())
     coordinator.replay(*KAFKA_GROUP)
     assert group_metadata_record(coordinator._groups["st"]) == KAFKA_GROUP
