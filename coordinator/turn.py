@@ -56,17 +56,22 @@ class Turn:
         if records := tuple(records):
             self.effects.append(Append(records))
 
-    def reply(self, token: Token | None, response: object, *, at_once: bool = False) -> None:
+    def reply(
+        self,
+        token: Token | None,
+        response: object,
+        *,
+        at_once: bool = False,
+        member: MemberKey | None = None,
+    ) -> None:
         """Answers a request; a token that was forgotten has nobody to answer to."""
         if token is not None:
-            self.effects.append(Reply(token, response, at_once))
+            self.effects.append(Reply(token, response, at_once, member))
 
     def answer(self, group: Group, member: Member, token: Token | None, response: object) -> None:
         """Answers a member, whose session runs from when the answer goes out."""
         self.renew_session(group, member)
-        if token is not None:
-            key = MemberKey(group.group_id, member.member_id)
-            self.effects.append(Reply(token, response, member=key))
+        self.reply(token, response, member=MemberKey(group.group_id, member.member_id))
 
     def note(self, group: Group | ConsumerGroup, text: str) -> None:
         """Tells people what happened."""

@@ -25,11 +25,7 @@ from asyncbroker.coordinator.consumer.member import (
     MemberState,
     by_topic,
 )
-from asyncbroker.coordinator.consumer.reconcile import (
-    Reported,
-    check_state,
-    is_waiting_for_others,
-)
+from asyncbroker.coordinator.consumer.reconcile import Reported, is_waiting_for_others
 from asyncbroker.coordinator.consumer.topics import TopicPartition, TopicView
 from asyncbroker.coordinator.deadlines import (
     member_sync_deadline,
@@ -82,33 +78,24 @@ def subscription_of(request: JoinGroupRequest) -> ConsumerProtocolSubscription:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from error
 
 
-def check_state_of(
-    member: ConsumerMember | None, request: JoinGroupRequest, topics: TopicView
-) -> None:
-    """Raises KafkaError for a member that cannot join as it is, or that says nonsense."""
-    reported = _reported(subscription_of(request), topics)
-    if member is not None:
-        check_state(member, reported)
-
-
-def enter(
+def join(
     changes: Changes,
     before: ConsumerMember | None,
     member_id: str,
     request: JoinGroupRequest,
+    subscription: ConsumerProtocolSubscription,
     caller: Caller,
     topics: TopicView,
     turn: Turn,
-) -> ConsumerMember:
-    """The first half of JoinGroup: the member is in the group, and the group's epoch is up to date.
-    Everything that may fail has been checked."""
+) -> JoinGroupResponse:
+    """JoinGroup of a member that was `before` until now: it gets what it has next. Everything that
+    may fail has been checked."""
     group = changes.group
     if before is None:
         before = ConsumerMember(member_id)
         turn.note(group, f"member {member_id} joins by the classic protocol")
     elif request.group_instance_id is not None and not request.member_id:
         before = take_place(changes, before, member_id, turn)
-    subscription = subscription_of(request)
     timeout_ms = request.rebalance_timeout_ms
     if caller.api_version < REBALANCE_TIMEOUT_FROM:
         timeout_ms = request.session_timeout_ms
@@ -126,31 +113,17 @@ def enter(
     )
     if member != before or member_id not in group.members:
         changes.put_member(member)
-    has_changed = has_other_topics(before, member)
+    has_changed = before.subscription != member.subscription
     reason = f"member {member_id} reads other topics than before"
     update_epoch(changes, topics, turn, has_changed=has_changed, reason=reason)
-    return before
-
-
-def join(
-    changes: Changes,
-    before: ConsumerMember,
-    request: JoinGroupRequest,
-    topics: TopicView,
-    turn: Turn,
-    member_id: str,
-) -> JoinGroupResponse:
-    """The second half of JoinGroup: the member gets what it has next."""
-    group = changes.group
-    member = group.members[member_id]
     update_target(changes, topics, turn)
     member = follow_target(
         changes,
         member_id,
-        _reported(subscription_of(request), topics),
+        reported_of(subscription, topics),
         topics,
         turn,
-        has_changed_subscription=has_other_topics(before, member),
+        has_changed_subscription=has_changed,
     )
     turn.cancel_deadline(rejoin_deadline(group.group_id, member_id))
     turn.set_deadline(session_deadline(group.group_id, member_id), request.session_timeout_ms)
@@ -236,13 +209,6 @@ def assignment_of(
     return encode_assignment(ConsumerProtocolAssignment(assigned), version)
 
 
-def has_other_topics(before: ConsumerMember, after: ConsumerMember) -> bool:
-    """Whether a member reads other topics than before."""
-    return before.topic_names != after.topic_names or (
-        (before.topic_regex or "") != (after.topic_regex or "")
-    )
-
-
 def _classic_member(
     group: ConsumerGroup, member_id: str, instance_id: str | None
 ) -> ConsumerMember:
@@ -283,7 +249,7 @@ def _expect_rejoin(group: ConsumerGroup, member: ConsumerMember, turn: Turn) -> 
     turn.set_deadline_if_unset(key, member.rebalance_timeout_ms)
 
 
-def _reported(subscription: ConsumerProtocolSubscription, topics: TopicView) -> Reported:
+def reported_of(subscription: ConsumerProtocolSubscription, topics: TopicView) -> Reported:
     """What the member says that it still has. One that gives everything up before it joins (the
     eager protocol) says nothing, and has nothing."""
     return frozenset(

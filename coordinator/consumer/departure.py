@@ -13,12 +13,13 @@ from asyncbroker.coordinator.turn import Turn
 
 def remove_members(
     changes: Changes,
-    members: Iterable[tuple[ConsumerMember, str]],
+    members: Iterable[ConsumerMember],
+    reason: str,
     turn: Turn,
 ) -> None:
-    """Takes members out, each for a reason."""
+    """Takes members out."""
     group = changes.group
-    for member, reason in members:
+    for member in members:
         turn.note(group, f"member {member.member_id} is removed: {reason}")
         turn.cancel_member_deadlines(group.group_id, member.member_id)
         changes.remove_member(member.member_id)

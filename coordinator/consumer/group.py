@@ -288,7 +288,7 @@ class ConsumerGroup:
             self.owners[partition] = member.member_id
         if member.instance_id is not None:
             self.static_member_ids[member.instance_id] = member.member_id
-        if before is None or _wants(before) != _wants(member):
+        if before is None or before.subscription != member.subscription:
             self._subscribed = None
 
     def _remove(self, member_id: str) -> None:
@@ -306,7 +306,3 @@ class ConsumerGroup:
         for partition in member.owns():
             if self.owners.get(partition) == member.member_id:
                 del self.owners[partition]
-
-
-def _wants(member: ConsumerMember) -> tuple[frozenset[str], str | None]:
-    return member.topic_names, member.topic_regex

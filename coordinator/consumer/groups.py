@@ -27,6 +27,7 @@ from asyncbroker.coordinator.consumer.migration import (
     upgrade,
     upgraded_members,
 )
+from asyncbroker.coordinator.consumer.reconcile import check_state
 from asyncbroker.coordinator.consumer.records import ConsumerRecord
 from asyncbroker.coordinator.consumer.regex import check_regex
 from asyncbroker.coordinator.consumer.topics import TopicView
@@ -36,10 +37,9 @@ from asyncbroker.coordinator.deadlines import (
     revocation_deadline,
     session_deadline,
 )
-from asyncbroker.coordinator.effects import Caller, MemberKey, Reply, Token
-from asyncbroker.coordinator.group import Group, GroupState
+from asyncbroker.coordinator.effects import Caller, MemberKey, Token
+from asyncbroker.coordinator.group import Group
 from asyncbroker.coordinator.rebalance import join_failed
-from asyncbroker.coordinator.records import group_tombstone
 from asyncbroker.coordinator.turn import Turn
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.messages.consumer_group_describe import DescribedConsumerGroup
@@ -132,7 +132,7 @@ class ConsumerGroups:
             and response.member_epoch == request.member_epoch
         )
         key = MemberKey(group_id, response.member_id)
-        turn.effects.append(Reply(token, response, at_once=says_nothing_new, member=key))
+        turn.reply(token, response, at_once=says_nothing_new, member=key)
 
     def _changes_of(
         self, request: ConsumerGroupHeartbeatRequest, classic: Group | None, turn: Turn
@@ -148,20 +148,15 @@ class ConsumerGroups:
         if group is not None:
             check_room(len(group.members), request.member_id in group.members, self._config)
             return Changes(group)
-        if classic is None or classic.state is GroupState.EMPTY:
-            check_room(0, False, self._config)
-            changes = Changes(ConsumerGroup(group_id))
-            if request.subscribed_topic_regex:
-                check_regex(request.subscribed_topic_regex)
-            if classic is not None:
-                for member_id in classic.pending_member_ids:
-                    turn.end_session(classic, member_id)
-                changes.records.append(group_tombstone(group_id))
-            return changes
-        members = upgraded_members(classic, self._config, self._topics)
-        check_room(len(members), request.member_id in classic.members, self._config)
+        members = []
+        if classic is not None and classic.members:
+            members = upgraded_members(classic, self._config, self._topics)
+            check_room(len(members), request.member_id in classic.members, self._config)
+        # The last that may fail: from here on the classic group is no more.
         if request.subscribed_topic_regex:
             check_regex(request.subscribed_topic_regex)
+        if classic is None:
+            return Changes(ConsumerGroup(group_id))
         return upgrade(classic, members, turn)
 
     def _leave(
@@ -175,12 +170,12 @@ class ConsumerGroups:
         else:
             member = group.known_static_member(request.instance_id, request.member_id)
         successor = None
-        if request.member_epoch == LEAVE_STATIC_EPOCH and request.instance_id is not None:
+        if request.member_epoch == LEAVE_STATIC_EPOCH:
             changes = Changes(group)
             leave_for_a_while(changes, member, turn)
             turn.append(changes.records)
         else:
-            successor = self._remove(group, [(member, "it left")], turn)
+            successor = self._remove(group, [member], "it left", turn)
         response = ConsumerGroupHeartbeatResponse(
             member_id=request.member_id, member_epoch=request.member_epoch
         )
@@ -210,7 +205,9 @@ class ConsumerGroups:
             if is_first and caller.api_version >= MEMBER_ID_REQUIRED_FROM:
                 raise KafkaError(ErrorCode.MEMBER_ID_REQUIRED)
             before = classic_members.find_member(group, request)
-            classic_members.check_state_of(before, request, self._topics)
+            subscription = classic_members.subscription_of(request)
+            if before is not None:
+                check_state(before, classic_members.reported_of(subscription, self._topics))
         except KafkaError as error:
             needs_id = error.code is ErrorCode.MEMBER_ID_REQUIRED
             turn.reply(token, join_failed(error.code, member_id if needs_id else ""))
@@ -222,16 +219,8 @@ class ConsumerGroups:
             and can_downgrade(group, [before], self._config, adding=1)
         )
         changes = Changes(group)
-        before = classic_members.enter(
-            changes, before, member_id, request, caller, self._topics, turn
-        )
         response = classic_members.join(
-            changes,
-            before,
-            request,
-            self._topics,
-            turn,
-            member_id,
+            changes, before, member_id, request, subscription, caller, self._topics, turn
         )
         successor = None
         if was_last:
@@ -239,8 +228,7 @@ class ConsumerGroups:
             successor = downgrade(changes, self._topics, reason, turn, has_lost_members=False)
             del self._groups[group.group_id]
         turn.append(changes.records)
-        key = MemberKey(group.group_id, member_id)
-        turn.effects.append(Reply(token, response, member=key))
+        turn.reply(token, response, member=MemberKey(group.group_id, member_id))
         return successor
 
     def sync(
@@ -252,8 +240,7 @@ class ConsumerGroups:
         except KafkaError as error:
             turn.reply(token, SyncGroupResponse(error_code=error.code))
             return
-        key = MemberKey(group.group_id, request.member_id)
-        turn.effects.append(Reply(token, response, member=key))
+        turn.reply(token, response, member=MemberKey(group.group_id, request.member_id))
 
     def classic_heartbeat(
         self, group: ConsumerGroup, request: HeartbeatRequest, turn: Turn
@@ -280,8 +267,7 @@ class ConsumerGroups:
             )
         successor = None
         if leaving:
-            gone = [(member, "it left") for member in leaving.values()]
-            successor = self._remove(group, gone, turn)
+            successor = self._remove(group, list(leaving.values()), "it left", turn)
         turn.reply(token, response)
         return successor
 
@@ -292,7 +278,7 @@ class ConsumerGroups:
         member = group.members.get(key.member_id)
         if member is None:
             return None
-        return self._remove(group, [(member, REASONS[key.kind])], turn)
+        return self._remove(group, [member], REASONS[key.kind], turn)
 
     def renew_session(self, group: ConsumerGroup, member_id: str, turn: Turn) -> None:
         """A sign of life that is no request: an answer that was held back has gone out."""
@@ -346,18 +332,17 @@ class ConsumerGroups:
     # ---- helpers
 
     def _remove(
-        self, group: ConsumerGroup, members: list[tuple[ConsumerMember, str]], turn: Turn
+        self, group: ConsumerGroup, members: list[ConsumerMember], reason: str, turn: Turn
     ) -> Group | None:
         """Takes members out; if only members of the classic protocol are left, the group becomes a
         classic one."""
-        gone = [member for member, _ in members]
-        becomes_classic = can_downgrade(group, gone, self._config, adding=0)
+        becomes_classic = can_downgrade(group, members, self._config, adding=0)
         changes = Changes(group)
-        remove_members(changes, members, turn)
+        remove_members(changes, members, reason, turn)
         if becomes_classic:
             del self._groups[group.group_id]
-            reason = "the last member of the other protocol is gone"
-            return downgrade(changes, self._topics, reason, turn, has_lost_members=True)
+            why = "the last member of the other protocol is gone"
+            return downgrade(changes, self._topics, why, turn, has_lost_members=True)
         close_ranks(changes, self._topics)
         turn.append(changes.records)
         return None

@@ -115,10 +115,7 @@ def heartbeat(
     elif is_joining and request.instance_id is not None:
         before = take_place(changes, before, member_id, turn)
     member = _updated(before, request, caller)
-    has_changed = (before.topic_names, before.topic_regex) != (
-        member.topic_names,
-        member.topic_regex,
-    )
+    has_changed = before.subscription != member.subscription
     if member != before or member_id not in group.members:
         changes.put_member(member)
     reason = f"member {member_id} reads other topics than before"

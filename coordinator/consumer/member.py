@@ -81,6 +81,12 @@ class ConsumerMember:
     server_assignor: str | None = None
     classic: ClassicPart | None = None
 
+    @property
+    def subscription(self) -> tuple[frozenset[str], str]:
+        """What it reads, in a form that differs when it reads something else: no expression is an
+        empty one or none, as it came."""
+        return self.topic_names, self.topic_regex or ""
+
     def owns(self) -> Iterable[TopicPartition]:
         """All partitions that nobody else may have."""
         return (*self.assigned, *self.pending_revocation)

@@ -66,7 +66,8 @@ def upgraded_members(group: Group, config: GroupConfig, topics: TopicView) -> li
 
 
 def upgrade(group: Group, members: list[ConsumerMember], turn: Turn) -> Changes:
-    """Makes a consumer group of a classic one. Who waits is told to join again."""
+    """Makes a consumer group of a classic one. Who waits is told to join again. One without members
+    leaves only its offsets behind: the consumer group begins as if it had not been."""
     turn.note(group, "becomes a consumer group: a member of that protocol joins")
     for classic in group.members.values():
         turn.reply(
@@ -83,6 +84,8 @@ def upgrade(group: Group, members: list[ConsumerMember], turn: Turn) -> Changes:
 
     changes = Changes(ConsumerGroup(group.group_id))
     changes.records.append(group_tombstone(group.group_id))
+    if not members:
+        return changes
     for member in members:
         changes.put_member(member)
     changes.put_epoch(group.generation_id, 0)
