@@ -20,6 +20,7 @@ from asyncbroker.coordinator.consumer.group import ConsumerGroup
 from asyncbroker.coordinator.consumer.regex import matching
 from asyncbroker.coordinator.consumer.topics import TopicView
 from asyncbroker.coordinator.turn import Turn
+from asyncbroker.protocol.errors import KafkaError
 
 
 def update_epoch(
@@ -111,6 +112,12 @@ def _resolve_regexes(changes: Changes, topics: TopicView, turn: Turn) -> None:
         known = group.regexes.get(regex)
         if known is not None and not is_new_world:
             continue
-        found = matching(regex, topics.names())
+        try:
+            found = matching(regex, topics.names())
+        except KafkaError as error:
+            # One from the log: another broker could read it, and whoever asks now need not be the
+            # member that brought it. What it matched then stays.
+            turn.note(group, str(error))
+            continue
         if known is None or known.topics != found:
             changes.put_regex(regex, found, topics.version, turn.now.wall_ms)

@@ -20,7 +20,7 @@ from asyncbroker.coordinator.consumer.heartbeat import (
     heartbeat,
     leave_for_a_while,
 )
-from asyncbroker.coordinator.consumer.member import ConsumerMember, MemberState
+from asyncbroker.coordinator.consumer.member import ConsumerMember
 from asyncbroker.coordinator.consumer.migration import (
     can_downgrade,
     downgrade,
@@ -325,7 +325,7 @@ class ConsumerGroups:
         for group in self._groups.values():
             for member in group.members.values():
                 self.renew_session(group, member.member_id, turn)
-                if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
+                if member.pending_revocation and member.classic is None:
                     key = revocation_deadline(group.group_id, member.member_id)
                     turn.set_deadline(key, member.rebalance_timeout_ms)
 

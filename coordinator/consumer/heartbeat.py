@@ -177,8 +177,10 @@ def take_place(changes: Changes, old: ConsumerMember, member_id: str, turn: Turn
 
 def leave_for_a_while(changes: Changes, member: ConsumerMember, turn: Turn) -> None:
     """A static member stops, and is to come back: it keeps what it has, as if it had it from the
-    start, so that its next process may commit for it."""
-    turn.note(changes.group, f"static member {member.member_id} left for a while")
+    start, so that its next process may commit for it. What it was to give up it has given up."""
+    group = changes.group
+    turn.note(group, f"static member {member.member_id} left for a while")
+    turn.cancel_deadline(revocation_deadline(group.group_id, member.member_id))
     changes.put_current(
         replace(
             member,

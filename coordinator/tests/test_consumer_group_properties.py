@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from asyncbroker.coordinator.config import GroupConfig
 from asyncbroker.coordinator.consumer.group import ConsumerGroupState
-from asyncbroker.coordinator.consumer.member import MemberState
 from asyncbroker.coordinator.coordinator import GroupCoordinator
 from asyncbroker.coordinator.deadlines import revocation_deadline, session_deadline
 from asyncbroker.coordinator.tests.consumer_scenario import ConsumerScenario
@@ -162,9 +161,8 @@ class World:
                 assert partition not in owned, partition
                 owned[partition] = member_id
             assert deadlines.get(session_deadline("g", member_id)) is not None
-            has_to_revoke = member.state is MemberState.UNREVOKED_PARTITIONS and member.epoch > 0
-            if has_to_revoke:
-                assert deadlines.get(revocation_deadline("g", member_id)) is not None
+            revocation = deadlines.get(revocation_deadline("g", member_id))
+            assert (revocation is not None) == bool(member.pending_revocation)
         assert owned == group.owners
         assert group.static_member_ids == {
             m.instance_id: m.member_id for m in group.members.values() if m.instance_id is not None
