@@ -16,10 +16,11 @@ made again before a request, when no response is awaited.
 from __future__ import annotations
 
 import math
+import select
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -376,6 +377,19 @@ class Connection:
         return RequestTimedOut(
             f"broker {self.address} did not answer {api.name} within {deadline.seconds:g} s"
         )
+
+
+def next_to_answer(connections: Sequence[Connection], deadline: Deadline) -> Connection:
+    """One that has an answer, out of some on which one is awaited: waits until there is one. After
+    the deadline the first of them, which is as good as any to report the timeout for."""
+    if len(connections) == 1:
+        return connections[0]
+    for connection in connections:
+        if connection.has_bytes:
+            return connection
+    ready, _, _ = select.select(connections, [], [], deadline.remaining_s)
+    answering: Connection = ready[0] if ready else connections[0]
+    return answering
 
 
 def _api_of(request: type) -> Api:

@@ -8,14 +8,13 @@ comes back are the bytes as they lie in the log.
 
 from __future__ import annotations
 
-import select
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from asyncbroker.client.cluster import Cluster, TopicPartition
-from asyncbroker.client.connection import Connection, Deadline
+from asyncbroker.client.connection import Connection, Deadline, next_to_answer
 from asyncbroker.client.errors import (
     BrokerError,
     BrokerUnreachable,
@@ -263,16 +262,8 @@ class Reader:
             self.close()
 
     def _next_to_answer(self, deadline: Deadline) -> _Leader:
-        waiting = [leader for leader in self._leaders.values() if leader.asked]
-        if len(waiting) == 1:
-            return waiting[0]
-        for leader in waiting:
-            if leader.connection.has_bytes:
-                return leader
-        by_connection = {leader.connection: leader for leader in waiting}
-        ready, _, _ = select.select(list(by_connection), [], [], deadline.remaining_s)
-        # With nobody ready the first one is as good as any to report the timeout for.
-        return by_connection[ready[0]] if ready else waiting[0]
+        waiting = {leader.connection: leader for leader in self._leaders.values() if leader.asked}
+        return waiting[next_to_answer(list(waiting), deadline)]
 
     def _advance(
         self, row: PartitionData, partition: TopicPartition, position: int, records: memoryview

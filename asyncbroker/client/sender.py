@@ -22,14 +22,13 @@ come from outside.
 
 from __future__ import annotations
 
-import select
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from asyncbroker.client.cluster import Cluster, TopicPartition
-from asyncbroker.client.connection import Connection, Deadline
+from asyncbroker.client.connection import Connection, Deadline, next_to_answer
 from asyncbroker.client.errors import (
     RETRIABLE,
     BrokerError,
@@ -278,17 +277,11 @@ class Sender:
     # --- receiving --------------------------------------------------------------------------------
 
     def _next_to_answer(self) -> int | None:
-        """A leader of which an answer is awaited, if possible one that has answered."""
-        waiting = [node_id for node_id, requests in self._requests.items() if requests]
-        if len(waiting) <= 1:
-            return waiting[0] if waiting else None
-        for node_id in waiting:
-            if self._connections[node_id].has_bytes:
-                return node_id
-        by_connection = {self._connections[node_id]: node_id for node_id in waiting}
-        timeout_s = self._cluster.deadline().remaining_s
-        ready, _, _ = select.select(list(by_connection), [], [], timeout_s)
-        return by_connection[ready[0]] if ready else waiting[0]
+        """The leader that answers next, of those of which an answer is awaited."""
+        waiting = {self._connections[n]: n for n, requests in self._requests.items() if requests}
+        if not waiting:
+            return None
+        return waiting[next_to_answer(list(waiting), self._cluster.deadline())]
 
     def _receive(self, node_id: int) -> None:
         connection = self._connections[node_id]
@@ -332,7 +325,7 @@ class Sender:
             api="Produce",
             subject=_described(batch, row),
             broker=str(connection.address),
-            message=_message(batch, row),
+            message=_message(row),
         )
         if code in _TOO_LARGE and batch.count > 1:
             self._split(batch)
@@ -451,6 +444,6 @@ def _key_of(batch: _Batch, index: int) -> str:
     return f"key {shown}, a value of {size:,} bytes"
 
 
-def _message(batch: _Batch, row: PartitionProduceResponse) -> str | None:
+def _message(row: PartitionProduceResponse) -> str | None:
     details = [found.batch_index_error_message for found in row.record_errors[:1]]
     return "; ".join(text for text in (row.error_message, *details) if text) or None
