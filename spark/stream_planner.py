@@ -161,13 +161,14 @@ class StreamPlanner:
         below `start`: a new leader may not know yet how far its log is promised."""
         cluster, read = self._opened(), self._options.read
         for attempt in range(self._options.fetch_attempts):
+            if attempt:
+                time.sleep(self._options.retry_interval_ms / 1000)
             partitions = self._partitions(start, is_fresh=attempt > 0)
             latest = latest_offsets(cluster, partitions, isolation_level=read.isolation_level)
             if not any(
                 latest[p] < start.get(p, 0) and p.topic not in self._recreated for p in latest
             ):
                 break
-            time.sleep(self._options.retry_interval_ms / 1000)
         return latest
 
     def _partitions(self, start: Offsets, *, is_fresh: bool = False) -> list[TopicPartition]:
