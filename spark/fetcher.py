@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from asyncbroker.client.cluster import Cluster, TopicPartition
 from asyncbroker.client.errors import BrokerError, RequestTimedOut
@@ -19,6 +20,9 @@ from asyncbroker.client.reader import Fetched, Reader
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.spark.options import ReadOptions
 from asyncbroker.spark.planner import DataLost, OffsetRange
+
+if TYPE_CHECKING:
+    from asyncbroker.spark.write_options import WriteOptions
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +35,7 @@ class OffsetsMissing(Exception):
         self.position = position
 
 
-def open_cluster(options: ReadOptions) -> Cluster:
+def open_cluster(options: ReadOptions | WriteOptions) -> Cluster:
     """A client for the brokers of the options; connects when it is first used."""
     return Cluster(
         options.bootstrap_servers,

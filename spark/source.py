@@ -15,8 +15,9 @@ which imports this one in a Python worker: it must be light and never fail.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
@@ -28,7 +29,11 @@ from asyncbroker.spark.typed_schema import with_formats
 
 if TYPE_CHECKING:
     from asyncbroker.spark.stream_reader import StreamReader
-    from asyncbroker.spark.writer import BatchWriter, StreamWriter
+    from asyncbroker.spark.stream_writer import StreamWriter
+    from asyncbroker.spark.writer import BatchWriter
+
+STREAMS_FROM: Final = (4, 2)
+"""The first PySpark that tells a source where a batch of a stream starts."""
 
 
 class AsyncbrokerDataSource(DataSource):
@@ -67,7 +72,8 @@ class AsyncbrokerDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> StreamReader:
         """A reader of micro-batches with these columns. Raises ValueError for options or columns,
-        ImportError for a PySpark before 4.2."""
+        ImportError for a PySpark that is too old."""
+        _check_pyspark()
         from asyncbroker.spark.stream_options import StreamOptions
         from asyncbroker.spark.stream_reader import StreamReader
 
@@ -89,8 +95,19 @@ class AsyncbrokerDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         """A writer of micro-batches, as above. In output mode `complete`, which is what
         `overwrite` says, each batch is appended whole."""
+        _check_pyspark()
+        from asyncbroker.spark.stream_writer import StreamWriter
         from asyncbroker.spark.write_options import WriteOptions, warn_of_unknown
-        from asyncbroker.spark.writer import StreamWriter
 
         warn_of_unknown(self.options)
         return StreamWriter(WriteOptions.parse(self.options), schema)
+
+
+def _check_pyspark() -> None:
+    """Raises ImportError if streams need another PySpark than the one that is here."""
+    if tuple(map(int, pyspark.__version__.split(".")[:2])) < STREAMS_FROM:
+        needed = ".".join(map(str, STREAMS_FROM))
+        raise ImportError(
+            f"streams of asyncbroker need PySpark {needed} or later, and this is "
+            f"{pyspark.__version__}; batches are read and written with 4.0 and later"
+        )

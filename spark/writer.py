@@ -1,4 +1,4 @@
-"""The sink: `df.write.format("asyncbroker")` and `df.writeStream.format("asyncbroker")`.
+"""The sink: `df.write.format("asyncbroker")`; that of streams, in `stream_writer.py`, is the same.
 
 Each task writes by itself, with an idempotent producer: what it sends is there once, also across a
 broker that is started again. A task or a batch that Spark runs a second time writes a second time,
@@ -14,16 +14,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructType
 
 from asyncbroker.client.cluster import Cluster
 from asyncbroker.client.sender import Sender
 from asyncbroker.spark.columns import COLUMN_TYPES, HEADERS
+from asyncbroker.spark.fetcher import open_cluster
 from asyncbroker.spark.write_options import WriteOptions
 
 if TYPE_CHECKING:
@@ -63,14 +60,7 @@ class TaskWriter:
         from asyncbroker.spark.row_writer import RowWriter
 
         options = self._options
-        cluster = Cluster(
-            options.bootstrap_servers,
-            client_id=options.client_id,
-            timeout_ms=options.request_timeout_ms,
-            connect_timeout_ms=options.connect_timeout_ms,
-            security=options.security,
-        )
-        with cluster, self._sender(cluster) as sender:
+        with open_cluster(options) as cluster, self._sender(cluster) as sender:
             writer = RowWriter(options, cluster, sender)
             writer.write(batches)
         return Written(writer.row_count)
@@ -103,24 +93,6 @@ class BatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """A task has failed. What others have written stays."""
-
-
-class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the batches of a stream."""
-
-    def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        """Raises ValueError for columns that cannot be written."""
-        self._task = TaskWriter(options, schema)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Writes the rows of a task; runs on an executor."""
-        return self._task.write(iterator)
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """All tasks have written, and nothing is left to do."""
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """A task has failed. What others have written stays; Spark runs the batch again."""
 
 
 def _check_columns(schema: StructType, *, has_topic: bool) -> None:

@@ -6,7 +6,9 @@ import logging
 from collections.abc import Callable, Iterator
 from itertools import count
 
+import pyspark
 import pytest
+from pyspark.sql.types import StructType
 
 from asyncbroker.client.cluster import Cluster, TopicPartition
 from asyncbroker.client.errors import BrokerError
@@ -15,6 +17,7 @@ from asyncbroker.client.partitions import produce
 from asyncbroker.client.topics import create_partitions, create_topic, delete_topic
 from asyncbroker.protocol.records import Record, build_batch
 from asyncbroker.spark.planner import DataLost, OffsetRange
+from asyncbroker.spark.source import AsyncbrokerDataSource
 from asyncbroker.spark.stream_offsets import Offsets, from_json, to_json
 from asyncbroker.spark.stream_options import StreamOptions
 from asyncbroker.spark.stream_planner import StreamPlanner
@@ -318,6 +321,17 @@ def test_what_a_stream_cannot_do_is_refused(options: dict[str, str], words: str)
     minimal = {"kafka.bootstrap.servers": "b", "subscribe": "t"}
     with pytest.raises(ValueError, match=words):
         StreamOptions.parse(minimal | options)
+
+
+@pytest.mark.parametrize("method", ["streamReader", "streamWriter"])
+def test_a_pyspark_that_is_too_old_for_streams_is_told_so(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pyspark, "__version__", "4.1.0.dev1")
+    source = AsyncbrokerDataSource({"kafka.bootstrap.servers": "b", "subscribe": "t"})
+    arguments = [StructType()] if method == "streamReader" else [StructType(), False]
+    with pytest.raises(ImportError, match=r"need PySpark 4\.2 or later, and this is 4\.1\.0"):
+        getattr(source, method)(*arguments)
 
 
 def test_durations_are_read_as_spark_writes_them() -> None:
