@@ -69,7 +69,7 @@ class RowWriter:
             keys=_binary(table, "key"),
             values=_binary(table, "value"),
             timestamps=_milliseconds(table),
-            headers=_column(table, "headers", _HEADERS),
+            headers=self._headers(table),
         )
         for topic, rows in self._by_topic(table):
             count = self._partition_count(topic)
@@ -89,6 +89,17 @@ class RowWriter:
             self._sender.send(
                 TopicPartition(topic, to), encoded.batch, encoded.rows + self.row_count
             )
+
+    def _headers(self, table: pa.Table) -> Any:
+        headers = _column(table, "headers", _HEADERS)
+        if headers is None:
+            return None
+        keys = pc.struct_field(headers.flatten(), 0)
+        if keys.null_count:
+            first = int(np.flatnonzero(np.asarray(keys.is_null()))[0])
+            row = pc.list_parent_indices(headers)[first].as_py() + self.row_count
+            raise ValueError(f"A header has no key. It is in row {row} of the task.")
+        return headers
 
     def _by_topic(self, table: pa.Table) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
         if self._options.topic is not None:

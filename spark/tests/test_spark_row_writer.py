@@ -133,6 +133,15 @@ def test_a_partition_that_is_not_there_names_its_row(write: Write) -> None:
         write(rows, topic="t")
 
 
+@pytest.mark.parametrize("header", [None, {"key": None, "value": b"v"}])
+def test_a_header_without_a_key_names_its_row(write: Write, header: Any) -> None:
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    named = {"key": "h", "value": None}
+    headers = pa.array([None, [], [named], [named, header, header]], kind)
+    with pytest.raises(ValueError, match=r"A header has no key\. It is in row 3 of the task"):
+        write({"value": pa.array(["v"] * 4), "headers": headers}, topic="t")
+
+
 def test_a_refused_record_names_its_row(write: Write, cluster: Cluster) -> None:
     create_topic(cluster, "compacted", partitions=1, configs={"cleanup.policy": "compact"})
     rows = {"key": pa.array(["k", None, "k"]), "value": pa.array(["v", "v", "v"])}
