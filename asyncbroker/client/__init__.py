@@ -10,9 +10,13 @@ thread, and belongs to one thread at a time.
                 for fetched in reader.poll():
                     ...  # fetched.records: whole record batches, as bytes
 
-`connection.py` is one connection, `cluster.py` finds the right one and tries again, and the other
-files work on a `Cluster`: `partitions.py`, `reader.py`, `producer.py`, `topics.py`, `groups.py`.
-Errors are in `errors.py`, all of them a `ClientError` with a text for people.
+`connection.py` is one connection (`security.py`: TLS and logins), `cluster.py` finds the right one
+and tries again, and the other files work on a `Cluster`: `partitions.py`, `reader.py`, `sender.py`
+and `producer.py` on top of it (`partitioning.py`: where a key belongs), `topics.py`, `groups.py`,
+`users.py`. Errors are in `errors.py`, all of them a `ClientError` with a text for people.
+
+Readers, senders and producers have connections of their own, on which requests wait or follow one
+another; whoever makes one closes it. `Cluster.close` closes those that the cluster made for itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,12 @@
 """Gathers records into batches and appends them, each once.
 
+    with Producer(cluster, "flights") as producer:
+        producer.send(b"value", key=b"key")
+        producer.flush()    # now everything is acknowledged
+
 Records wait in one list per partition until there are enough bytes of them, or until `flush`; how
-their batches are sent, several at a time, is in `sender.py`.
+their batches are sent, several at a time, is in `sender.py`. A producer has connections of its own,
+beside those of the cluster, and is to be closed before it; closing does not flush.
 """
 
 from __future__ import annotations
@@ -10,6 +15,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from asyncbroker.client.cluster import Cluster, TopicPartition
@@ -30,8 +36,19 @@ ZSTD_FROM: Final = 7
 """The first version of Produce in which batches may be compressed with zstd."""
 
 
+@dataclass(slots=True)
+class _Waiting:
+    """The records that wait for one partition."""
+
+    records: list[Record] = field(default_factory=list)
+    # The how manyeth of the producer each is, from 1 on.
+    numbers: list[int] = field(default_factory=list)
+    size: int = 0
+
+
 class Producer:
-    """Appends records to one topic; see the head of this file."""
+    """Appends records to one topic; see the head of this file. Errors call records by number, from
+    1 on, in the order in which they were sent."""
 
     def __init__(
         self,
@@ -51,8 +68,8 @@ class Producer:
             cluster.retrying(self._check_zstd)
         rows = cluster.topic_or_new(topic).partitions
         self._partition_count = len(rows)
-        self._waiting: dict[int, list[Record]] = defaultdict(list)
-        self._waiting_bytes: dict[int, int] = defaultdict(int)
+        self._waiting: dict[int, _Waiting] = defaultdict(_Waiting)
+        self._count = 0
         # Records without a key go to one partition until its batch is sent, then to the next: as
         # many batches as needed, and no more (KIP-480).
         self._keyless_partition = random.randrange(self._partition_count)
@@ -93,10 +110,13 @@ class Producer:
         record = Record(0, timestamp_ms, key, value, list(headers))
         size = RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
         size += sum(len(name) + len(content or b"") for name, content in headers)
-        if self._waiting_bytes[partition] + size > self._batch_bytes:
+        if self._waiting[partition].size + size > self._batch_bytes:
             self._send_batch(partition)
-        self._waiting[partition].append(record)
-        self._waiting_bytes[partition] += size
+        self._count += 1
+        waiting = self._waiting[partition]
+        waiting.records.append(record)
+        waiting.numbers.append(self._count)
+        waiting.size += size
 
     def flush(self) -> None:
         """Sends what waits; when it returns, everything is acknowledged as `acks` asks."""
@@ -110,12 +130,11 @@ class Producer:
         return partition_for(key, self._partition_count)
 
     def _send_batch(self, index: int) -> None:
-        records = self._waiting.pop(index, None)
-        if not records:
+        waiting = self._waiting.pop(index)
+        if not waiting.records:
             return
-        batch = build_batch(records, compression=self._compression)
-        self._waiting_bytes[index] = 0
-        self._sender.send(TopicPartition(self._topic, index), batch)
+        batch = build_batch(waiting.records, compression=self._compression)
+        self._sender.send(TopicPartition(self._topic, index), batch, waiting.numbers)
         if index == self._keyless_partition:
             self._keyless_partition = (index + 1) % self._partition_count
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from asyncbroker.client.cluster import Cluster, TopicPartition
 from asyncbroker.client.errors import BrokerError, ClientError
+from asyncbroker.client.producer import Producer
 from asyncbroker.client.sender import IN_FLIGHT_MAX, Sender
 from asyncbroker.client.topics import create_topic
 from asyncbroker.protocol.errors import ErrorCode
@@ -135,6 +136,18 @@ def test_a_record_that_breaks_a_rule_is_named(kafka_broker: BrokerThread, cluste
         sender.send(TopicPartition("compacted", 0), build_batch(records), numbers=[7, 8, 9])
         with pytest.raises(BrokerError, match=r"compacted-0, record 8 \(no key, .*INVALID_RECORD"):
             sender.flush()
+
+
+def test_a_producer_numbers_its_records_for_errors(
+    kafka_broker: BrokerThread, cluster: Cluster
+) -> None:
+    create_topic(cluster, "compacted", partitions=1, configs={"cleanup.policy": "compact"})
+    with Producer(cluster, "compacted") as producer:
+        for key in (b"k", b"k", None):
+            producer.flush()
+            producer.send(b"v", key=key)
+        with pytest.raises(BrokerError, match=r"compacted-0, record 3 \(no key, .*INVALID_RECORD"):
+            producer.flush()
 
 
 def test_a_partition_that_is_not_there_is_an_error_at_once(
