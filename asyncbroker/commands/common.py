@@ -11,7 +11,7 @@ import click
 
 from asyncbroker.client.cluster import CONNECT_TIMEOUT_MS, TIMEOUT_MS, Cluster
 from asyncbroker.client.errors import ClientError
-from asyncbroker.client.security import PLAINTEXT, Security, security_of
+from asyncbroker.client.security import security_of
 
 BOOTSTRAP_SERVERS_VARIABLE: Final = "KAFKA_BOOTSTRAP_SERVERS"
 BOOTSTRAP_SERVERS_DEFAULT: Final = "localhost:9092"
@@ -91,21 +91,21 @@ def cluster_at(bootstrap_servers: str, timeout_s: float) -> Cluster:
         client_id=CLIENT_ID,
         timeout_ms=timeout_ms,
         connect_timeout_ms=min(CONNECT_TIMEOUT_MS, timeout_ms),
-        security=_security(),
+        security=security_of(command_properties()),
     )
 
 
-def _security() -> Security:
+def command_properties() -> dict[str, str]:
     """What the file of `--command-config` says; raises ClientError."""
     context = click.get_current_context(silent=True)
     path = None if context is None else context.meta.get(COMMAND_CONFIG)
     if path is None:
-        return PLAINTEXT
+        return {}
     from asyncbroker.properties import parse_properties
 
     try:
         with open(path, encoding="utf-8-sig") as file:
-            return security_of(parse_properties(file.read()))
+            return parse_properties(file.read())
     except (OSError, UnicodeDecodeError) as error:
         raise ClientError(f"{path}: {error}") from error
 

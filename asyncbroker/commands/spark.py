@@ -1,13 +1,22 @@
 """`asyncbroker spark`: what Spark would read, without Spark.
 
-`plan` asks the planner of the data source itself, with the options that a query would have.
+`plan` asks the planner of the data source itself, and connects, with the options that a query would
+have.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import click
 
-from asyncbroker.commands.common import assignments, cluster_options, connected, json_option
+from asyncbroker.client.errors import ClientError
+from asyncbroker.commands.common import (
+    assignments,
+    cluster_options,
+    command_properties,
+    json_option,
+)
 from asyncbroker.commands.tables import print_json, print_table
 
 
@@ -32,17 +41,29 @@ def plan(
     topics: str, options: tuple[str, ...], bootstrap_servers: str, timeout_s: float, as_json: bool
 ) -> None:
     """Print the ranges of offsets that a batch query of TOPIC would read, one for each task."""
-    from asyncbroker.spark.options import ReadOptions
-    from asyncbroker.spark.planner import DataLost
-    from asyncbroker.spark.planner import plan as plan_ranges
-
-    given = {"subscribe": topics, "kafka.bootstrap.servers": bootstrap_servers}
-    given |= assignments(options, "--option")
     try:
-        read = ReadOptions.parse(given)
-        with connected(bootstrap_servers, timeout_s) as cluster:
+        from asyncbroker.spark.fetcher import open_cluster
+        from asyncbroker.spark.options import ReadOptions, warn_of_ineffective
+        from asyncbroker.spark.planner import DataLost
+        from asyncbroker.spark.planner import plan as plan_ranges
+    except ImportError as error:
+        raise click.ClickException(
+            f"this needs {error.name}: pip install 'asyncbroker[spark]'"
+        ) from error
+
+    own = assignments(options, "--option")
+    warn_of_ineffective(own)
+    try:
+        given = {
+            **_login(command_properties()),
+            "subscribe": topics,
+            "kafka.bootstrap.servers": bootstrap_servers,
+            "kafka.request.timeout.ms": str(round(timeout_s * 1000)),
+        }
+        read = ReadOptions.parse(given | own)
+        with open_cluster(read) as cluster:
             ranges = plan_ranges(read, cluster)
-    except (ValueError, DataLost) as error:
+    except (ValueError, DataLost, ClientError) as error:
         raise click.ClickException(str(error)) from error
     if as_json:
         print_json(
@@ -63,3 +84,12 @@ def plan(
     )
     total = sum(wanted.size for wanted in ranges)
     click.echo(f"{len(ranges)} tasks, {total} offsets", err=True)
+
+
+def _login(properties: Mapping[str, str]) -> dict[str, str]:
+    """What a client's properties say of security, as options of the data source."""
+    return {
+        f"kafka.{name}": value
+        for name, value in properties.items()
+        if name.startswith(("security.", "sasl.", "ssl."))
+    }

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from asyncbroker.__main__ import cli
@@ -31,6 +34,34 @@ def test_the_ranges_of_a_query_are_printed(kafka_broker: BrokerThread) -> None:
         kafka_broker, "flights", "--json", "-o", 'startingOffsets={"flights":{"0":7}}'
     )
     assert json.loads(output) == [{"topic": "flights", "partition": 0, "start": 7, "end": 10}]
+
+
+def test_options_that_nobody_knows_are_warned_of(
+    kafka_broker: BrokerThread, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka_broker.topic("flights").append("one")
+    status, _ = plan(kafka_broker, "flights", "-o", "startingTimestmp=5")
+    assert status == 0
+    assert "did you mean 'startingTimestamp'?" in caplog.text
+
+
+def test_it_connects_as_a_query_would(kafka_broker: BrokerThread, tmp_path: Path) -> None:
+    kafka_broker.topic("flights").append("one")
+    config = tmp_path / "client.properties"
+    config.write_text("security.protocol=SSL\nacks=all\n")
+    for arguments in (["-o", "kafka.security.protocol=SSL"], ["--command-config", str(config)]):
+        status, output = plan(kafka_broker, "flights", *arguments)
+        assert status == 1
+        assert f"cannot connect to {kafka_broker.bootstrap_servers}" in output
+
+
+def test_without_pyspark_it_says_what_to_install(
+    kafka_broker: BrokerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "asyncbroker.spark.options", None)
+    status, output = plan(kafka_broker, "flights")
+    assert status == 1
+    assert "pip install 'asyncbroker[spark]'" in output
 
 
 def test_what_a_query_would_be_refused_is_refused(kafka_broker: BrokerThread) -> None:
