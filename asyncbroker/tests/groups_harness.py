@@ -1,4 +1,4 @@
-"""What the tests of the groups' driver share: requests, a held disk, a connection to lose."""
+"""What the tests of the groups' driver share: requests, a connection to lose."""
 
 from __future__ import annotations
 
@@ -22,43 +22,11 @@ from asyncbroker.protocol.messages.offset_fetch import (
 from asyncbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from asyncbroker.protocol.records import Record, batches, read_header
 from asyncbroker.tests.data_path_harness import UnderTest, settle
-from asyncbroker.workers import InlineWorkers
 
 OFFSETS = "__consumer_offsets"
 # What makes commits durable in a worker: a round of the journal, or fsyncs.
 COMMITS = frozenset({"_journal", "_flush"})
 OLD_JOIN = 3  # a version that joins at once
-
-
-class HeldWorkers(InlineWorkers):
-    """Runs jobs at once, but for those of the functions named in `held`, until `release`; the name
-    may be that of the function or of one that is handed to it."""
-
-    def __init__(self) -> None:
-        self.held: frozenset[str] | set[str] = frozenset()
-        self._jobs: list[Callable[[], None]] = []
-
-    def run(self, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
-        names = {getattr(part, "__name__", "") for part in (function, *args)}
-        if not names & self.held:
-            return super().run(function, *args)
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._jobs.append(lambda: self._finish(future, function, args))
-        return future
-
-    def release(self) -> None:
-        self.held = frozenset()
-        jobs, self._jobs = self._jobs, []
-        for job in jobs:
-            job()
-
-    def _finish(self, future: asyncio.Future[Any], function: Any, args: Any) -> None:
-        done = super().run(function, *args)
-        error = done.exception()
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(done.result())
 
 
 class Connection:

@@ -55,6 +55,29 @@ class StuckWorkers(InlineWorkers):
         self.stuck.clear()
 
 
+class HeldWorkers(InlineWorkers):
+    """Runs jobs at once, but for those of the functions named in `held`, until `release`; the name
+    may be that of the function or of one that is handed to it."""
+
+    def __init__(self) -> None:
+        self.held: frozenset[str] | set[str] = frozenset()
+        self._jobs: list[Callable[[], None]] = []
+
+    def run(self, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        names = {getattr(part, "__name__", "") for part in (function, *args)}
+        if not names & self.held:
+            return super().run(function, *args)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._jobs.append(lambda: run_job(function, args, future))
+        return future
+
+    def release(self) -> None:
+        self.held = frozenset()
+        jobs, self._jobs = self._jobs, []
+        for job in jobs:
+            job()
+
+
 def run_job(function: Callable[..., Any], args: tuple[Any, ...], done: asyncio.Future[Any]) -> None:
     """Runs a job for whoever waits for its outcome."""
     try:

@@ -28,7 +28,6 @@ from asyncbroker.tests.groups_harness import (
     COMMITS,
     OFFSETS,
     OLD_JOIN,
-    HeldWorkers,
     commit,
     commit_request,
     committed,
@@ -37,6 +36,7 @@ from asyncbroker.tests.groups_harness import (
     join_request,
     stored_batches,
 )
+from asyncbroker.tests.held_workers import HeldWorkers
 
 # ---- the topic
 

@@ -22,7 +22,6 @@ from asyncbroker.protocol.records import Record, build_batch
 from asyncbroker.tests.data_path_harness import forget_clean_stop, settle, under_test
 from asyncbroker.tests.groups_harness import (
     OFFSETS,
-    HeldWorkers,
     append_raw,
     commit,
     commit_request,
@@ -33,6 +32,7 @@ from asyncbroker.tests.groups_harness import (
     offset_record,
     stored_batches,
 )
+from asyncbroker.tests.held_workers import HeldWorkers
 
 
 async def test_groups_and_offsets_come_back_after_a_restart() -> None:

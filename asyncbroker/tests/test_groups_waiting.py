@@ -18,7 +18,6 @@ from asyncbroker.tests.groups_harness import (
     COMMITS,
     OLD_JOIN,
     Connection,
-    HeldWorkers,
     commit,
     commit_request,
     committed,
@@ -26,6 +25,7 @@ from asyncbroker.tests.groups_harness import (
     join_alone,
     join_request,
 )
+from asyncbroker.tests.held_workers import HeldWorkers
 
 
 async def test_time_moves_the_group_on_by_itself(caplog: pytest.LogCaptureFixture) -> None:

@@ -22,7 +22,7 @@ from asyncbroker.tests.data_path_harness import (
     settle,
     under_test,
 )
-from asyncbroker.tests.groups_harness import HeldWorkers
+from asyncbroker.tests.held_workers import HeldWorkers
 
 HOUR = 3600
 DAY = 24 * HOUR

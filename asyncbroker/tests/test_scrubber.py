@@ -16,7 +16,7 @@ from asyncbroker.log.tests.log_harness import append_each, open_log
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.scrubber import CHECK_SECONDS, Scrubber
 from asyncbroker.tests.data_path_harness import UnderTest, batch_of, offsets_of, settle, under_test
-from asyncbroker.tests.groups_harness import HeldWorkers
+from asyncbroker.tests.held_workers import HeldWorkers
 
 BATCH = batch_of(value=bytes(1000))
 LOG = f"memory/flights-0/{0:020d}.log"
