@@ -16,7 +16,8 @@ import random
 import sys
 import time
 from collections import Counter
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from struct import pack, unpack
 from typing import Any, Final
@@ -118,15 +119,23 @@ class Fuzzer:
 
     async def _be_healthy(self, deadline: float) -> None:
         try:
-            reader, writer = await asyncio.open_connection(self._host, self._port)
-            topics = [_topic(name) for name in (HEALTHY_TOPIC, *ATTACKED_TOPICS)]
-            await self._ask(reader, writer, "Metadata", 4, topics=topics)
-            while time.monotonic() < deadline and not self.report.failures:
-                await self._produce_and_fetch(reader, writer)
-                await asyncio.sleep(0.02)
-            writer.close()
+            async with self._connected() as (reader, writer):
+                topics = [_topic(name) for name in (HEALTHY_TOPIC, *ATTACKED_TOPICS)]
+                await self._ask(reader, writer, "Metadata", 4, topics=topics)
+                while time.monotonic() < deadline and not self.report.failures:
+                    await self._produce_and_fetch(reader, writer)
+                    await asyncio.sleep(0.02)
         except (OSError, EOFError, AssertionError, asyncio.TimeoutError) as error:
             self.report.failures.append(f"the healthy client failed: {error!r}")
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        """A connection that is closed whatever becomes of it."""
+        reader, writer = await asyncio.open_connection(self._host, self._port)
+        try:
+            yield reader, writer
+        finally:
+            writer.close()
 
     async def _produce_and_fetch(self, reader: Any, writer: Any) -> None:
         value = self._random.randbytes(20)
@@ -189,11 +198,10 @@ class Fuzzer:
 
     async def _slow_bytes(self) -> None:
         body = self._request()
-        _, writer = await asyncio.open_connection(self._host, self._port)
-        for byte in (pack(">i", len(body)) + body)[:40]:
-            writer.write(bytes([byte]))
-            await asyncio.sleep(0.001)
-        writer.close()
+        async with self._connected() as (_, writer):
+            for byte in (pack(">i", len(body)) + body)[:40]:
+                writer.write(bytes([byte]))
+                await asyncio.sleep(0.001)
 
     async def _flood(self) -> None:
         opened = await asyncio.gather(

@@ -88,12 +88,8 @@ async def durable(handlers: Mapping[int, Any] = HANDLERS) -> AsyncIterator[Durab
                 workers.go_on()
 
 
-def produce(
-    correlation_id: int, acks: int, *, index: int = 0, timeout_ms: int = 30_000, size: int = 10
-) -> bytes:
-    request = produce_request(
-        batch_of(value=bytes(size)), index=index, acks=acks, timeout_ms=timeout_ms
-    )
+def produce(correlation_id: int, acks: int, *, index: int = 0, timeout_ms: int = 30_000) -> bytes:
+    request = produce_request(batch_of(), index=index, acks=acks, timeout_ms=timeout_ms)
     return request_frame("Produce", VERSION, request, correlation_id)
 
 
@@ -126,12 +122,12 @@ async def test_one_round_answers_all_connections() -> None:
         for number, peer in enumerate(peers):
             peer.send(produce(number, ALL, index=number % PARTITIONS))
         await made.until_waiting(len(peers))
-        journal = made.test.broker.storage.metrics.round_waiters
-        rounds = sum(journal.counts)
+        waiters = made.test.broker.storage.metrics.round_waiters
+        rounds = sum(waiters.counts)
         made.workers.go_on()
         for number, peer in enumerate(peers):
             assert (await answer_of(peer))[:2] == (number, 0)
-        assert sum(journal.counts) - rounds <= 2
+        assert 1 <= sum(waiters.counts) - rounds <= 2
 
 
 async def test_no_task_and_no_timer_is_made_for_a_request_that_waits() -> None:

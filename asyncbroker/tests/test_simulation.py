@@ -8,11 +8,13 @@ A failing seed can be looked at with `scripts/simulate --seeds 1 --first SEED --
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -91,3 +93,26 @@ def test_a_run_uses_no_real_time_chance_or_thread(monkeypatch: pytest.MonkeyPatc
             patched.setattr(owner, name, refused(getattr(owner, name)))
         result = simulate(3)
     assert not result.problems
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+def test_ctrl_c_ends_a_run_with_its_table_in_the_background_as_well() -> None:
+    # As a shell does it to its background jobs.
+    ignoring_interrupts = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
+    command = [sys.executable, "-m", "asyncbroker.tests.simulation.run_seeds"]
+    with subprocess.Popen(
+        [*ignoring_interrupts, *command, "--seeds", "1000000", "--jobs", "2"],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while len(children.read_text().split()) < 2:
+            assert process.poll() is None
+            time.sleep(0.05)
+        # A terminal tells all of them.
+        os.killpg(process.pid, signal.SIGINT)
+        told, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "the rest begins with --first" in told
+    assert "crashes and faults:" in told

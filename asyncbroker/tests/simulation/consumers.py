@@ -363,7 +363,7 @@ async def committed(
     started = client.now
     response = await client.ask("OffsetFetch", request)
     answer = response.groups[0] if version >= 8 else response
-    if version >= 2 and (code := ErrorCode(answer.error_code)) is not ErrorCode.NONE:
+    if (code := ErrorCode(answer.error_code)) is not ErrorCode.NONE:
         if code not in PASSING:
             client.shared.complain(client.name, f"offsets of {group}: {code.name}")
         return None

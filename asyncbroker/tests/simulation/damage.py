@@ -12,13 +12,12 @@ from contextlib import suppress
 from random import Random
 from typing import NamedTuple
 
+from asyncbroker.broker import MEMORY_DIRECTORY
 from asyncbroker.log.checkpoints import RECOVERY_POINTS
 from asyncbroker.log.tests.crash_disk import Contents
 from asyncbroker.log.tests.crash_files import CrashFiles
 from asyncbroker.protocol.compression import CorruptBatch
 from asyncbroker.protocol.records import batches
-
-DIRECTORY = "memory"
 
 
 class Damage(NamedTuple):
@@ -49,14 +48,14 @@ def flip_bit(files: CrashFiles, topics: Set[str], random: Random) -> Damage | No
 
 
 def _promised(files: CrashFiles, topics: Set[str]) -> Iterator[_Stored]:
-    for line in _lines(files, f"{DIRECTORY}/{RECOVERY_POINTS}")[2:]:
+    for line in _lines(files, f"{MEMORY_DIRECTORY}/{RECOVERY_POINTS}")[2:]:
         topic, number, point = line.split()
         if topic in topics:
             yield from _batches_below(files, topic, int(number), int(point))
 
 
 def _batches_below(files: CrashFiles, topic: str, index: int, point: int) -> Iterator[_Stored]:
-    directory = f"{DIRECTORY}/{topic}-{index}"
+    directory = f"{MEMORY_DIRECTORY}/{topic}-{index}"
     for path in sorted(files.contents()):
         if not path.startswith(f"{directory}/") or not path.endswith(".log"):
             continue

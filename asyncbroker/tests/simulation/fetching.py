@@ -38,8 +38,6 @@ TOPIC_IDS_VERSION: Final = 13
 # A session that nobody has used for so long may make place for another.
 SESSION_SECONDS: Final = 120.0
 
-NO_EPOCH: Final = -1
-
 # A topic and a partition of it.
 Key = tuple[str, int]
 

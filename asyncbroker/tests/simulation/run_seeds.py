@@ -3,8 +3,8 @@
     python -m asyncbroker.tests.simulation.run_seeds --seeds 1000 --jobs 2
 
 While it runs it says now and then up to which seed all have been run, which is where `--first` of
-the next run can begin; SIGINT ends it with what it has. In the end there is a table of what has
-been exercised. The status is 1 if any seed has failed.
+the next run can begin; SIGINT (Ctrl-C) and SIGTERM end it with what it has, in the background too.
+In the end there is a table of what has been exercised. The status is 1 if any seed has failed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import gc
 import multiprocessing
 import os
+import signal
 import sys
 import time
 from collections import Counter
@@ -74,7 +75,8 @@ class Total:
     def table(self) -> Iterator[str]:
         """What has been exercised, in lines."""
         crashes = sum(self.faults[name] for name in CRASHES)
-        yield f"a seed has at least {self.operations_min} operations, {self.faults_min} faults"
+        if self.seeds > len(self.failed):
+            yield f"a seed has at least {self.operations_min} operations, {self.faults_min} faults"
         yield f"{self.starts} starts of a broker, {crashes} crashes, {self.events} events"
         for title, counts in (
             ("operations", self.operations),
@@ -98,6 +100,12 @@ def _run_chunk(chunk: tuple[int, int, int]) -> list[Result]:
     return run_seeds(range(first, first + count), operations)
 
 
+def _leave_signals_to_the_parent() -> None:
+    """Ctrl-C reaches all processes of a terminal. This one is ended by the pool, with SIGTERM."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def _results(first: int, count: int, jobs: int, operations: int) -> Iterator[Result]:
     """The results of all seeds, in their order."""
     chunks = [
@@ -113,7 +121,7 @@ def _results(first: int, count: int, jobs: int, operations: int) -> Iterator[Res
         for chunk in chunks:
             yield from _run_chunk(chunk)
         return
-    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+    with multiprocessing.get_context("fork").Pool(jobs, _leave_signals_to_the_parent) as pool:
         for results in pool.imap(_run_chunk, chunks):
             yield from results
 
@@ -141,6 +149,9 @@ def main() -> int:
     parser.add_argument("--operations", type=int, default=OPERATIONS, help="a seed, at least")
     parser.add_argument("--verbose", action="store_true", help="show all of a failure's history")
     options = parser.parse_args()
+    # A shell has its background jobs ignore SIGINT, and Python leaves that as it finds it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     total = Total(options.first)
     begun = reported = time.monotonic()
     try:
