@@ -8,9 +8,10 @@ requests.
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from asyncbroker.protocol.errors import ErrorCode
+from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.testing.arguments import Milliseconds, Seconds, checked_methods
 from asyncbroker.testing.disk import DiskFault
 from asyncbroker.testing.faults import Fault
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from asyncbroker.testing.node import Node
 
 # What a member that is in order asks its coordinator next.
-MEMBER_APIS: Final = ("Heartbeat", "JoinGroup", "SyncGroup")
+MEMBER_APIS: Final = ("Heartbeat", "JoinGroup", "SyncGroup", "ConsumerGroupHeartbeat")
 
 
 @checked_methods
@@ -80,9 +81,13 @@ class Scenarios:
 
     def rebalance_storm(self, group: str, *, times: int = 3) -> Fault:
         """No sooner is the group stable than it rebalances again, for so many generations: each
-        member is told so by its first heartbeat in each of them."""
+        member is told so by its first heartbeat in each of them. Raises ValueError for a group of
+        the consumer protocol, whose members are never told so."""
         if times < 1:
             raise ValueError(f"times={times}: a storm is of one generation or more")
+        with suppress(KafkaError):
+            self._node.broker.groups.describe_consumer_group(group)
+            raise ValueError(f"group {group} is of the consumer protocol, which has no such storms")
         told: set[tuple[int, str]] = set()
         generations: set[int] = set()
 

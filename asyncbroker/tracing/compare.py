@@ -64,7 +64,9 @@ IGNORED: Final = frozenset(
 )
 """Fields that differ between brokers that are both right."""
 
-_MAPPED: Final = frozenset({"generation_id", "topic_id", "session_id", "producer_id"})
+_MAPPED: Final = frozenset(
+    {"generation_id", "member_epoch", "topic_id", "session_id", "producer_id"}
+)
 _MEMBERS: Final = frozenset({"member_id", "leader"})
 _OFFSETS: Final = frozenset({"base_offset", "offset", "committed_offset"})
 _NAMES: Final = ("name", "topic", "group_id", "key", "member_id", "topic_id")

@@ -2,7 +2,7 @@
 
 Learned from pairs of answers, the recorded one and that of the broker at hand to the same request:
 
-    member ids, generations    JoinGroup
+    member ids, generations    JoinGroup; of the consumer protocol ConsumerGroupHeartbeat
     producer ids and epochs    InitProducerId (also in the batches that are produced)
     topic ids                  Metadata and CreateTopics, by the topics' names
     fetch session ids          Fetch
@@ -31,7 +31,9 @@ _PRODUCER_AT: Final = 43
 _PRODUCER: Final = Struct(">qh")
 
 _MEMBER_FIELDS: Final = frozenset({"member_id", "leader"})
-_GENERATION_FIELDS: Final = frozenset({"generation_id", "generation_id_or_member_epoch"})
+_GENERATION_FIELDS: Final = frozenset(
+    {"generation_id", "generation_id_or_member_epoch", "member_epoch"}
+)
 _OFFSET_FIELDS: Final = frozenset({"fetch_offset", "committed_offset"})
 
 TopicPartition = tuple[str, int]
@@ -57,6 +59,12 @@ class IdMap:
             if recorded.member_id and replayed.member_id:
                 self.members[recorded.member_id] = replayed.member_id
             self.generations[request.group_id, recorded.generation_id] = replayed.generation_id
+        elif kind == "ConsumerGroupHeartbeatRequest":
+            if recorded.member_id and replayed.member_id:
+                self.members[recorded.member_id] = replayed.member_id
+            # Others say that a member joins or leaves, and are what they are.
+            if recorded.member_epoch > 0 and replayed.member_epoch > 0:
+                self.generations[request.group_id, recorded.member_epoch] = replayed.member_epoch
         elif kind == "InitProducerIdRequest":
             self.producers[recorded.producer_id, recorded.producer_epoch] = (
                 replayed.producer_id,

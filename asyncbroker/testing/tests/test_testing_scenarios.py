@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import CommitFailedError, CorruptRecordException
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from asyncbroker.client.connection import Address, Connection, Deadline
@@ -23,7 +23,7 @@ from asyncbroker.protocol.messages.metadata import MetadataRequest, MetadataResp
 from asyncbroker.testing import Broker, BrokerThread, assert_records
 from asyncbroker.testing.faults import Faults
 from asyncbroker.testing.releases import RELEASES, release_of, versions_of
-from asyncbroker.testing.tests.testing_harness import make_request, wait_for_coordinator
+from asyncbroker.testing.tests.testing_harness import BEATS, make_request, wait_for_coordinator
 
 
 @pytest.fixture
@@ -229,18 +229,27 @@ async def test_a_leader_moves_under_a_producer(nodes: int) -> None:
         assert notes(broker)[0].startswith("leader of t-0 moves to node")
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("nodes", [1, 3])
-def test_a_coordinator_moves_under_a_consumer(nodes: int) -> None:
-    with BrokerThread(nodes=nodes) as broker:
+def test_a_coordinator_moves_under_a_consumer(nodes: int, protocol: str) -> None:
+    with BrokerThread(
+        {
+            "group.consumer.heartbeat.interval.ms": 100,
+            "group.consumer.min.heartbeat.interval.ms": 100,
+        },
+        nodes=nodes,
+    ) as broker:
         for value in ("one", "two"):
             broker.topic("t").append(value)
         consumer = Consumer(
             {
                 "bootstrap.servers": broker.bootstrap_servers,
                 "group.id": "g",
+                "group.protocol": protocol,
                 "auto.offset.reset": "earliest",
-                "heartbeat.interval.ms": 100,
                 "enable.auto.commit": False,
+                # In the consumer protocol the broker says how often.
+                **({"heartbeat.interval.ms": 100} if protocol == "classic" else {}),
             }
         )
         consumer.subscribe(["t"])
@@ -249,7 +258,8 @@ def test_a_coordinator_moves_under_a_consumer(nodes: int) -> None:
         broker.scenarios.coordinator_moves("g")
         broker.wait_for(
             until=lambda: any(
-                "NOT_COORDINATOR" in request.errors for request in broker.requests.of("Heartbeat")
+                request.api in BEATS and "NOT_COORDINATOR" in request.errors
+                for request in broker.requests
             )
         )
         wait_for_coordinator(broker, "g")
@@ -259,6 +269,31 @@ def test_a_coordinator_moves_under_a_consumer(nodes: int) -> None:
         # It has loaded the group, and nobody had to join again.
         assert broker.group("g").generation == generation
         consumer.close()
+
+
+def test_a_member_of_the_consumer_protocol_can_be_a_zombie(broker: BrokerThread) -> None:
+    broker.topic("t").append("one")
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "client.id": "victim",
+            "group.id": "g",
+            "group.protocol": "consumer",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe(["t"])
+    assert consumer.poll(10) is not None
+    with pytest.raises(ValueError, match="group g is of the consumer protocol"):
+        broker.scenarios.rebalance_storm("g")
+    member = broker.scenarios.zombie_member("g", client_id="victim")
+    assert member.partitions == (("t", 0),)
+    assert broker.group("g").members == ()
+    with pytest.raises(KafkaException, match="UNKNOWN_MEMBER_ID"):
+        consumer.commit(asynchronous=False)
+    assert broker.group("g").offsets == {}
+    consumer.close()
 
 
 async def test_a_storm_of_no_generation_is_a_mistake() -> None:

@@ -10,6 +10,9 @@ from pathlib import Path
 
 from asyncbroker.testing import BrokerThread, Request
 
+# How members tell their coordinator that they are there, in either protocol.
+BEATS = ("Heartbeat", "ConsumerGroupHeartbeat")
+
 
 def run_pytest(directory: Path, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     (directory / "test_it.py").write_text(textwrap.dedent(text))
@@ -46,7 +49,7 @@ def wait_for_coordinator(broker: BrokerThread, group: str) -> None:
     now and then makes no other for a whole session."""
 
     def is_reached() -> bool:
-        beats = broker.requests.of("Heartbeat")
+        beats = [request for request in broker.requests if request.api in BEATS]
         last = beats[-1] if beats else None
         return last is not None and not last.errors and last.node == broker.coordinator_of(group)
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from confluent_kafka import Consumer, TopicPartition
 
+from asyncbroker.client.connection import Deadline
 from asyncbroker.testing import Broker, BrokerThread, ErrorCode
 from asyncbroker.tracing.observer import Observer
 from asyncbroker.tracing.recording import RecordingWriter
@@ -143,3 +145,48 @@ def test_a_reader_that_has_seen_enough_is_no_failure(recording: Path) -> None:
         finally:
             os.close(theirs)
     assert result.stderr == ""
+
+
+def test_a_member_of_the_consumer_protocol_has_the_id_and_epochs_of_the_other_broker(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "recording"
+    writer = RecordingWriter(path)
+    with BrokerThread(trace=Observer(recorder=writer)) as broker:
+        broker.topic("t").append("one")
+        read_once(broker.bootstrap_servers)
+    writer.close()
+    with BrokerThread() as broker:
+        broker.topic("t").append("one")
+        # The group is further on there.
+        for _ in range(3):
+            read_once(broker.bootstrap_servers)
+        result = replay(path, broker.bootstrap_servers)
+        refused = [
+            str(request)
+            for request in broker.requests
+            if {"FENCED_MEMBER_EPOCH", "UNKNOWN_MEMBER_ID", "STALE_MEMBER_EPOCH"}
+            & {*request.errors}
+        ]
+    assert result.returncode == 0, result.stderr
+    assert not refused
+
+
+def read_once(servers: str) -> None:
+    """A consumer of the new protocol reads a record, commits and leaves."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "g",
+            "group.protocol": "consumer",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe(["t"])
+    deadline = Deadline(20)
+    while not consumer.assignment():
+        assert not deadline.has_passed
+        consumer.poll(0.1)
+    consumer.commit(offsets=[TopicPartition("t", 0, 1)], asynchronous=False)
+    consumer.close()
