@@ -494,7 +494,8 @@ ALWAYS_INLINE int put_piece(Pieces *column, const uint8_t *piece, int64_t size, 
     return 1;
 }
 
-static int put_headers(Output *output, const Record *record, int is_writing)
+/* Checks the headers of a record and, when it is wanted, takes them. */
+static int put_headers(Output *output, const Record *record, int is_wanted, int is_writing)
 {
     const uint8_t *at = record->headers, *piece;
     int64_t size;
@@ -503,19 +504,21 @@ static int put_headers(Output *output, const Record *record, int is_writing)
             output->wrong = "a header with a key is not where it should be";
             return 0;
         }
-        if (!put_piece(&output->header_keys, piece, size, is_writing))
+        if (is_wanted && !put_piece(&output->header_keys, piece, size, is_writing))
             return 0;
         if ((at = read_piece(at, record->end, &piece, &size)) == NULL) {
             output->wrong = "a key or value within its record is not where it should be";
             return 0;
         }
-        if (!put_piece(&output->header_values, piece, size, is_writing))
+        if (is_wanted && !put_piece(&output->header_values, piece, size, is_writing))
             return 0;
     }
     if (at != record->end) {
         output->wrong = "the end of a record is not where it should be";
         return 0;
     }
+    if (!is_wanted)
+        return 1;
     output->headers += record->header_count;
     output->rows_without_headers += record->header_count == 0;
     if (is_writing) {
@@ -557,7 +560,7 @@ ALWAYS_INLINE int put_record(Output *output, const int64_t *row, const Record *r
         return 0;
     }
     if (offset < output->first_offset || offset >= output->end_offset)
-        return 1;
+        return !output->wants_headers || put_headers(output, record, 0, is_writing);
     if (is_writing) {
         if (output->rows >= output->rows_room)
             return 0;
@@ -573,7 +576,7 @@ ALWAYS_INLINE int put_record(Output *output, const int64_t *row, const Record *r
     if (output->wants_values &&
         !put_piece(&output->values, record->value, record->value_size, is_writing))
         return 0;
-    if (output->wants_headers && !put_headers(output, record, is_writing))
+    if (output->wants_headers && !put_headers(output, record, 1, is_writing))
         return 0;
     output->rows++;
     return 1;
@@ -722,6 +725,13 @@ static PyObject *new_outputs(Output *output)
                          columns[4], columns[5]);
 }
 
+/* Whether the second pass wrote all that the first one measured; else there are bytes that nobody
+ * set, among the offsets or the data. */
+static int is_filled(const Pieces *column)
+{
+    return column->count == column->rows && column->size == column->room;
+}
+
 static PyObject *decode_all(Output *output, const int64_t *rows, const Py_buffer *payloads,
                             Py_ssize_t count)
 {
@@ -740,10 +750,9 @@ static PyObject *decode_all(Output *output, const int64_t *rows, const Py_buffer
     Py_BEGIN_ALLOW_THREADS
     is_sound = decode_payloads(output, rows, payloads, count, 1);
     Py_END_ALLOW_THREADS
-    if (!is_sound || output->rows != output->rows_room ||
-        output->keys.size != output->keys.room || output->values.size != output->values.room ||
-        output->header_keys.size != output->header_keys.room ||
-        output->header_values.size != output->header_values.room) {
+    if (!is_sound || output->rows != output->rows_room || !is_filled(&output->keys) ||
+        !is_filled(&output->values) || !is_filled(&output->header_keys) ||
+        !is_filled(&output->header_values)) {
         Py_DECREF(columns);
         PyErr_SetString(PyExc_ValueError, "the bytes changed while they were read");
         return NULL;
@@ -821,7 +830,8 @@ static PyObject *records_decode(PyObject *module, PyObject *arguments)
 
 /* ---- Arrow to records ------------------------------------------------------------------------ */
 
-/* A column of bytes as Arrow has it; `first` is where its rows begin in the buffers. */
+/* A column as Arrow has it, of bytes or, without data, of lists; `first` is where its rows begin in
+ * the buffers. */
 typedef struct {
     Py_buffer validity, offsets, data;
     int64_t first;
@@ -831,9 +841,7 @@ typedef struct {
 /* What there is to encode. */
 typedef struct {
     Py_buffer rows, timestamps;
-    Source keys, values, header_keys, header_values;
-    Py_buffer header_validity, header_places;
-    int64_t header_first;
+    Source keys, values, headers, header_keys, header_values;
     int has_keys, has_values, has_headers;
     int64_t bytes_max;
     /* What came of it. */
@@ -843,27 +851,34 @@ typedef struct {
     int64_t max_timestamp;
 } Input;
 
-/* Takes (first, validity or None, offsets, data or None); 0 with an exception set. */
-static int get_source(PyObject *tuple, Source *source)
+/* 0 with an exception set, and with the buffers that were there by then. */
+static int get_buffers(Source *source, long long first, PyObject *validity, PyObject *offsets,
+                       PyObject *data)
 {
-    PyObject *validity, *offsets, *data;
-    long long first;
-    if (!PyArg_ParseTuple(tuple, "LOOO:a column", &first, &validity, &offsets, &data))
-        return 0;
-    source->first = first;
     if (PyObject_GetBuffer(offsets, &source->offsets, PyBUF_SIMPLE) < 0)
         return 0;
     if (validity != Py_None && PyObject_GetBuffer(validity, &source->validity, PyBUF_SIMPLE) < 0)
         return 0;
     if (data != Py_None && PyObject_GetBuffer(data, &source->data, PyBUF_SIMPLE) < 0)
         return 0;
-    source->rows = source->offsets.len / 4 - 1 - source->first;
-    if (first < 0 || source->rows < 0 ||
-        (source->validity.obj && source->validity.len * 8 < source->first + source->rows)) {
+    /* Rows before the first one are in the buffers, too. */
+    int64_t rows = source->offsets.len / 4 - 1;
+    if (first < 0 || first > rows || (source->validity.obj && source->validity.len * 8 < rows)) {
         PyErr_SetString(PyExc_ValueError, "the buffers of a column do not fit each other");
         return 0;
     }
+    source->first = first;
+    source->rows = rows - first;
     return 1;
+}
+
+/* Takes (first, validity or None, offsets, data or None); 0 with an exception set. */
+static int get_source(PyObject *tuple, Source *source)
+{
+    PyObject *validity, *offsets, *data;
+    long long first;
+    return PyArg_ParseTuple(tuple, "LOOO:a column", &first, &validity, &offsets, &data) &&
+           get_buffers(source, first, validity, offsets, data);
 }
 
 static void release(Py_buffer *buffer)
@@ -898,19 +913,30 @@ ALWAYS_INLINE int is_valid(const Py_buffer *validity, int64_t index)
     return validity->obj == NULL || ((const uint8_t *)validity->buf)[index >> 3] >> (index & 7) & 1;
 }
 
-/* The piece at a row: its size, -1 for null, -2 when the buffers say what cannot be. */
-ALWAYS_INLINE int64_t source_at(const Source *source, int64_t row, const uint8_t **piece)
+/* From where to where a row goes: how much that is, -1 for null, -2 when the buffers say what cannot
+ * be. */
+ALWAYS_INLINE int64_t span_at(const Source *source, int64_t row, int64_t *begin)
 {
     if (row < 0 || row >= source->rows)
         return -2;
     row += source->first;
     if (!is_valid(&source->validity, row))
         return -1;
-    int64_t begin = int32_at(&source->offsets, row), end = int32_at(&source->offsets, row + 1);
-    if (begin < 0 || end < begin || end > source->data.len)
+    int64_t end = int32_at(&source->offsets, row + 1);
+    *begin = int32_at(&source->offsets, row);
+    return *begin < 0 || end < *begin ? -2 : end - *begin;
+}
+
+/* The piece at a row, and its size, -1 or -2 as above. */
+ALWAYS_INLINE int64_t source_at(const Source *source, int64_t row, const uint8_t **piece)
+{
+    int64_t begin, size = span_at(source, row, &begin);
+    if (size < 0)
+        return size;
+    if (size > source->data.len - begin)
         return -2;
     *piece = (const uint8_t *)source->data.buf + begin;
-    return end - begin;
+    return size;
 }
 
 ALWAYS_INLINE uint64_t zigzag(int64_t value)
@@ -960,26 +986,16 @@ ALWAYS_INLINE int put_source(Writer *writer, const Source *source, int64_t row)
 
 static int put_header_list(Writer *writer, const Input *input, int64_t row)
 {
-    int64_t begin = 0, end = 0;
-    if (input->has_headers) {
-        int64_t index = input->header_first + row;
-        if (index < 0 || input->header_places.len / 4 - 1 <= index ||
-            (input->header_validity.obj && input->header_validity.len * 8 <= index))
-            return 0;
-        if (is_valid(&input->header_validity, index)) {
-            begin = int32_at(&input->header_places, index);
-            end = int32_at(&input->header_places, index + 1);
-        }
-    }
-    if (end < begin)
+    int64_t at = 0, count = input->has_headers ? span_at(&input->headers, row, &at) : 0;
+    if (count < -1)
         return 0;
-    put_varint(writer, end - begin);
-    for (; begin < end; begin++) {
+    put_varint(writer, count < 0 ? 0 : count);
+    for (; count > 0; count--, at++) {
         const uint8_t *piece;
         /* A header without a key is none that a reader would take. */
-        if (source_at(&input->header_keys, begin, &piece) < 0 ||
-            !put_source(writer, &input->header_keys, begin) ||
-            !put_source(writer, &input->header_values, begin))
+        if (source_at(&input->header_keys, at, &piece) < 0 ||
+            !put_source(writer, &input->header_keys, at) ||
+            !put_source(writer, &input->header_values, at))
             return 0;
     }
     return 1;
@@ -1055,17 +1071,12 @@ static int get_input(PyObject *keys, PyObject *values, PyObject *headers, Input 
         if (!PyArg_ParseTuple(headers, "LOOOO:headers", &first, &validity, &places, &header_keys,
                               &header_values))
             return 0;
-        input->header_first = first;
-        if (PyObject_GetBuffer(places, &input->header_places, PyBUF_SIMPLE) < 0)
-            return 0;
-        if (validity != Py_None &&
-            PyObject_GetBuffer(validity, &input->header_validity, PyBUF_SIMPLE) < 0)
-            return 0;
         if (!PyTuple_Check(header_keys) || !PyTuple_Check(header_values)) {
             PyErr_SetString(PyExc_TypeError, "the keys and values of headers are columns");
             return 0;
         }
-        if (!get_source(header_keys, &input->header_keys) ||
+        if (!get_buffers(&input->headers, first, validity, places, Py_None) ||
+            !get_source(header_keys, &input->header_keys) ||
             !get_source(header_values, &input->header_values))
             return 0;
     }
@@ -1113,7 +1124,8 @@ static PyObject *records_encode(PyObject *module, PyObject *arguments)
     if (!PyArg_ParseTuple(arguments, "y*y*OOOL:encode", &input.rows, &input.timestamps, &keys,
                           &values, &headers, &bytes_max))
         return NULL;
-    input.bytes_max = bytes_max;
+    /* No batch is larger, and so no sum of sizes has more than 64 bits. */
+    input.bytes_max = bytes_max < INT32_MAX ? bytes_max : INT32_MAX;
     PyObject *const tuples[3] = {keys, values, headers};
     int are_tuples = 1;
     for (int index = 0; index < 3; index++)
@@ -1124,10 +1136,9 @@ static PyObject *records_encode(PyObject *module, PyObject *arguments)
         encoded = encode_all(&input);
     release_source(&input.keys);
     release_source(&input.values);
+    release_source(&input.headers);
     release_source(&input.header_keys);
     release_source(&input.header_values);
-    release(&input.header_validity);
-    release(&input.header_places);
     PyBuffer_Release(&input.rows);
     PyBuffer_Release(&input.timestamps);
     return encoded;

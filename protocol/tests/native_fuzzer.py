@@ -32,6 +32,8 @@ FLAGS: Final = ("-O1", "-g", "-std=c11", "-fPIC", "-shared", "-DPy_LIMITED_API=0
 ROW: Final = struct.Struct("@10q")
 ALL_COLUMNS: Final = (True,) * 6
 EVERYTHING: Final = (0, (1 << 63) - 1)
+# Where no column can begin.
+FIRST_ROWS: Final = (-1, -(1 << 63), 1 << 40, (1 << 63) - 1)
 # One in so many outcomes is compared with what Python reads, which takes longer than all the rest.
 COMPARED: Final = 20
 
@@ -163,15 +165,19 @@ def attack_columns(extension: ModuleType, count: int, chance: random.Random) -> 
             some = sorted(abs(number) % 41 for number in some)
         return exactly(struct.pack(f"@{size}{kind}", *some))
 
-    def column(rows: int) -> tuple[int, Any, Any, Any]:
+    def rows_of(rows: int) -> tuple[int, Any, Any]:
         bits = None if chance.random() < 0.3 else exactly(chance.randbytes(chance.choice((1, 2))))
-        return chance.choice((0, 0, 1)), bits, numbers(rows + 1, "i"), exactly(bytes(40))
+        first = chance.choice(FIRST_ROWS if chance.random() < 0.05 else (0, 0, 1))
+        return first, bits, numbers(rows + 1, "i")
+
+    def column(rows: int) -> tuple[int, Any, Any, Any]:
+        return *rows_of(rows), exactly(bytes(40))
 
     for _ in range(count):
         rows = chance.randrange(1, 9)
         headers = None
         if chance.random() < 0.5:
-            headers = (0, None, numbers(rows + 1, "i"), column(rows), column(rows))
+            headers = (*rows_of(rows), column(rows), column(rows))
         try:
             extension.encode(
                 numbers(chance.randrange(4), "q"),
@@ -179,7 +185,7 @@ def attack_columns(extension: ModuleType, count: int, chance: random.Random) -> 
                 column(rows),
                 column(rows),
                 headers,
-                chance.choice((0, 100, 1 << 40)),
+                chance.choice((0, 100, 1 << 40, (1 << 63) - 1)),
             )
         except (ValueError, IndexError):
             continue

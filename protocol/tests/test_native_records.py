@@ -6,6 +6,8 @@ What it makes of records for Arrow is tested with the decoder of the Spark sourc
 from __future__ import annotations
 
 import struct
+import threading
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -206,12 +208,58 @@ def test_offsets_of_arrow_that_leave_the_data_are_refused() -> None:
         column = (0, None, struct.pack("@2i", *offsets), b"abc")
         with pytest.raises(ValueError, match="no records"):
             extension.encode(rows, times, column, None, None, 100)
-    unfit: list[Any] = [(1, None, bytes(4), b""), (-1, None, bytes(8), b"")]
-    for column in (*unfit, (0, b"", bytes(8), b"")):
+    firsts = (1, 2, -1, -(1 << 63), (1 << 63) - 1)
+    for unfit in (*[(first, None, bytes(4)) for first in firsts], (0, b"", bytes(8))):
         with pytest.raises(ValueError, match="do not fit"):
-            extension.encode(rows, times, column, None, None, 100)
+            extension.encode(rows, times, (*unfit, b""), None, None, 100)
+        none = (0, None, bytes(4), b"")
+        with pytest.raises(ValueError, match="do not fit"):
+            extension.encode(rows, times, None, None, (*unfit, none, none), 100)
+
+
+def test_lists_of_headers_that_leave_their_columns_are_refused() -> None:
+    rows, times = bytes(8), bytes(8)
+    one = (0, None, struct.pack("@2i", 0, 1), b"h")
+    for places in ((0, 2), (1, 2), (-1, 0), (1, 0)):
+        headers = (0, None, struct.pack("@2i", *places), one, one)
+        with pytest.raises(ValueError, match="no records"):
+            extension.encode(rows, times, None, None, headers, 100)
 
 
 def test_rows_that_are_not_those_of_the_payloads_are_refused() -> None:
     with pytest.raises(TypeError, match="not those of the payloads"):
         extension.decode([b""], bytes(8), 0, 1, True, True, True, True, True, True)
+
+
+def test_bytes_that_change_under_way_give_whole_columns_or_none() -> None:
+    """Two headers or one, in as many bytes and with as many bytes in them; before them come records
+    enough to give others a turn."""
+    two, one = b"\x04\0\0\0\0", b"\x02\x80\0\x80\0"
+    many = [Record(0, 0, None, None)] * 20_000
+    batch = build_batch([*many, Record(0, 0, None, None, [("", b""), ("", b"")])])
+    rows, _, _ = extension.scan(batch, True)
+    payload = batch[BATCH_HEADER_BYTES:]
+    at = payload.rindex(two)
+    is_done = threading.Event()
+
+    def change() -> None:
+        for state in cycle((one, two)):
+            payload[at:] = state
+            if is_done.is_set():
+                return
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    try:
+        for _ in range(200):
+            try:
+                *_, (_, places, (_, keys, _), (_, values, _)) = extension.decode(
+                    [memoryview(payload)], rows, *EVERYTHING, *[False] * 5, True
+                )
+            except ValueError:
+                continue
+            (count,) = struct.unpack("@i", places[-4:])
+            assert keys == values == bytes(4 * (count + 1))
+    finally:
+        is_done.set()
+        changing.join()

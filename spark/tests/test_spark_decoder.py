@@ -331,6 +331,15 @@ def test_damage_to_one_batch_is_not_made_up_for_by_the_next() -> None:
         decoded([bytes(first), bytes(second)], ALL_COLUMNS)
 
 
+def test_damaged_headers_are_corrupt_also_beside_the_range() -> None:
+    batch = build_batch([Record(0, NOW, None, None, [("ab", b"1")]), Record(0, NOW, None, b"v")])
+    at = batch.index(b"ab") - 1
+    batch[at] = 1
+    with pytest.raises(CorruptBatch, match="a header with a key"):
+        decoded([bytes(batch)], ["headers"], 1, 2)
+    assert decoded([bytes(batch)], ["value"], 1, 2) == [{"value": b"v"}]
+
+
 def test_a_timestamp_beyond_64_bits_is_corrupt() -> None:
     batch = build_batch([Record(0, 1, None, None), Record(0, 3, None, None)])
     struct.pack_into(">q", batch, 27, (1 << 63) - 1)
