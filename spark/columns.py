@@ -2,7 +2,7 @@
 
 A schema that the user gives (`.schema("value binary, offset bigint")`) is a projection: only those
 columns are decoded and sent to the JVM. It may name any of the columns, in any case and order, with
-the types that they have. Arrow's side of the types is in `decoder.py`.
+the types that they have. Arrow's side of the types is in `record_columns.py`.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from asyncbroker.client.cluster import CONNECT_TIMEOUT_MS, TIMEOUT_MS, TopicPart
 from asyncbroker.client.errors import ClientError
 from asyncbroker.client.partitions import READ_COMMITTED, READ_UNCOMMITTED
 from asyncbroker.client.security import Security, security_of
+from asyncbroker.spark.formats import Formats, formats_from
 from asyncbroker.spark.offset_limits import OffsetLimit, check_order, ending_limit, starting_limit
-from asyncbroker.spark.typed_schema import Formats, formats_from
 
 logger = logging.getLogger(__name__)
 

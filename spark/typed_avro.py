@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
-from asyncbroker.spark.typed_schema import CONFLUENT_AVRO
+from asyncbroker.spark.formats import CONFLUENT_AVRO
 
 _HEAD_BYTES: Final = 5
 

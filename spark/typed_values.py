@@ -26,9 +26,10 @@ import pyarrow.compute as pc
 from pyspark.sql.types import ArrayType, DataType, DecimalType, StructField, StructType
 
 from asyncbroker.client.cluster import TopicPartition
+from asyncbroker.spark.formats import DROP, FAIL, JSON, STRING, Formats
 from asyncbroker.spark.record_columns import ARROW_TYPES, strings
 from asyncbroker.spark.typed_avro import avro_reader
-from asyncbroker.spark.typed_schema import DROP, FAIL, JSON, STRING, Formats, TypedField
+from asyncbroker.spark.typed_schema import TypedField
 
 Mask = npt.NDArray[np.bool_]
 

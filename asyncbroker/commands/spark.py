@@ -41,15 +41,10 @@ def plan(
     topics: str, options: tuple[str, ...], bootstrap_servers: str, timeout_s: float, as_json: bool
 ) -> None:
     """Print the ranges of offsets that a batch query of TOPIC would read, one for each task."""
-    try:
-        from asyncbroker.spark.fetcher import open_cluster
-        from asyncbroker.spark.options import ReadOptions, warn_of_ineffective
-        from asyncbroker.spark.planner import DataLost
-        from asyncbroker.spark.planner import plan as plan_ranges
-    except ImportError as error:
-        raise click.ClickException(
-            f"this needs {error.name}: pip install 'asyncbroker[spark]'"
-        ) from error
+    from asyncbroker.spark.fetcher import open_cluster
+    from asyncbroker.spark.options import ReadOptions, warn_of_ineffective
+    from asyncbroker.spark.planner import DataLost
+    from asyncbroker.spark.planner import plan as plan_ranges
 
     own = assignments(options, "--option")
     warn_of_ineffective(own)

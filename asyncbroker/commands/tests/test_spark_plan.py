@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -55,13 +56,15 @@ def test_it_connects_as_a_query_would(kafka_broker: BrokerThread, tmp_path: Path
         assert f"cannot connect to {kafka_broker.bootstrap_servers}" in output
 
 
-def test_without_pyspark_it_says_what_to_install(
-    kafka_broker: BrokerThread, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "asyncbroker.spark.options", None)
-    status, output = plan(kafka_broker, "flights")
-    assert status == 1
-    assert "pip install 'asyncbroker[spark]'" in output
+def test_planning_needs_no_pyspark(kafka_broker: BrokerThread) -> None:
+    kafka_broker.topic("flights").append("one")
+    code = (
+        "import sys; sys.modules['pyspark'] = None\n"
+        "from asyncbroker.__main__ import cli; cli(prog_name='asyncbroker')"
+    )
+    command = [sys.executable, "-c", code, "spark", "plan", "flights", "--json"]
+    output = subprocess.check_output([*command, "-b", kafka_broker.bootstrap_servers])
+    assert json.loads(output) == [{"topic": "flights", "partition": 0, "start": 0, "end": 1}]
 
 
 def test_what_a_query_would_be_refused_is_refused(kafka_broker: BrokerThread) -> None:
