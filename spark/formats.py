@@ -17,7 +17,8 @@ JSON: Final = "json"
 AVRO: Final = "avro"
 # A byte of zero and the id of a schema (int32) before what Avro wrote.
 CONFLUENT_AVRO: Final = "confluent-avro"
-FORMATS: Final = (BINARY, STRING, JSON, AVRO, CONFLUENT_AVRO)
+AVRO_FORMATS: Final = (AVRO, CONFLUENT_AVRO)
+FORMATS: Final = (BINARY, STRING, JSON, *AVRO_FORMATS)
 
 FAIL: Final = "fail"
 NULL: Final = "null"
@@ -29,7 +30,7 @@ CORRUPT_COLUMN: Final = "_corrupt_record"
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """How keys and values are decoded; `schemas` are Avro's, as JSON, where the format has any."""
+    """How keys and values are decoded; the schemas are Avro's, as JSON, where it is the format."""
 
     key: str = BINARY
     value: str = BINARY
@@ -71,9 +72,14 @@ def _one_of(given: Mapping[str, str], name: str, allowed: tuple[str, ...], defau
 
 def _avro_schema(given: Mapping[str, str], side: str, form: str) -> str | None:
     """The text of `valueSchema`, or of the file that `valueSchemaFile` names."""
-    if form not in (AVRO, CONFLUENT_AVRO):
-        return None
     text, file = given.get(f"{side}schema"), given.get(f"{side}schemafile")
+    if form not in AVRO_FORMATS:
+        if text is not None or file is not None:
+            raise ValueError(
+                f"{side}Schema and {side}SchemaFile are for {side}Format "
+                f"{' and '.join(AVRO_FORMATS)}, not {form}"
+            )
+        return None
     if (text is None) == (file is None):
         raise ValueError(f"{side}Format {form} needs either {side}Schema or {side}SchemaFile")
     if text is not None:

@@ -13,6 +13,7 @@ With the format string, `value` (`key`) is a string. Nothing here touches a reco
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,7 +27,8 @@ from pyspark.sql.types import (
 )
 
 from asyncbroker.spark.columns import COLUMN_TYPES, projected_columns
-from asyncbroker.spark.formats import BINARY, JSON, STRING, Formats
+from asyncbroker.spark.formats import AVRO_FORMATS, BINARY, JSON, STRING, Formats
+from asyncbroker.spark.typed_avro import field_names
 
 _JSON_TYPES: Final = frozenset(
     {
@@ -57,6 +59,27 @@ def typed_fields(schema: StructType, formats: Formats) -> list[TypedField]:
         raise ValueError(
             f"'value' takes the whole value, so there can be no {', '.join(loose)} beside it"
         )
+    for side in ("key", "value"):
+        if formats.of(side) in AVRO_FORMATS:
+            known = field_names(formats.of(side), formats.schema_of(side) or "")
+            for field in decoded_fields(found, side):
+                if field.name not in known:
+                    raise ValueError(
+                        f"There is no field '{field.name}' in the schema of the {side}, whose "
+                        f"fields are: {', '.join(known)}."
+                    )
+    return found
+
+
+def decoded_fields(fields: Sequence[TypedField], side: str) -> list[StructField]:
+    """The fields that keys or values are decoded into."""
+    found: list[StructField] = []
+    for one in fields:
+        kind = one.field.dataType
+        if one.column == side and one.origin == "whole" and isinstance(kind, StructType):
+            found += kind.fields
+        elif one.column == side and one.origin in ("whole", "field"):
+            found.append(one.field)
     return found
 
 
@@ -65,6 +88,7 @@ def _typed_field(field: StructField, formats: Formats) -> TypedField:
     if name == formats.corrupt_column.lower():
         if not isinstance(field.dataType, StringType):
             raise ValueError(f"Column '{field.name}' is a string")
+        _check_nullable(field.name, field.nullable)
         return TypedField(field, "corrupt", "value" if formats.value != BINARY else "key")
     is_raw = isinstance(field.dataType, BinaryType) or formats.of(name) == BINARY
     if name in ("key", "value") and not is_raw:
@@ -74,7 +98,7 @@ def _typed_field(field: StructField, formats: Formats) -> TypedField:
     if is_column or formats.value in (BINARY, STRING):
         (column,) = projected_columns(StructType([field]))
         return TypedField(field, "column", column)
-    _check_decodable(field.name, field.dataType, formats.value)
+    _check_decodable(field.name, field.dataType, field.nullable, formats.value)
     return TypedField(field, "field", "value")
 
 
@@ -85,23 +109,28 @@ def _check_whole(field: StructField, form: str) -> None:
             f"Column '{field.name}' in the format {form} is a {wanted.typeName()}, or binary to "
             f"have it as it is, not {field.dataType.simpleString()}"
         )
-    if isinstance(field.dataType, StructType):
-        for inner in field.dataType.fields:
-            _check_decodable(inner.name, inner.dataType, form)
+    _check_decodable(field.name, field.dataType, field.nullable, form)
 
 
-def _check_decodable(name: str, kind: DataType, form: str) -> None:
+def _check_decodable(name: str, kind: DataType, is_nullable: bool, form: str) -> None:
+    _check_nullable(name, is_nullable)
     if isinstance(kind, StructType):
         for inner in kind.fields:
-            _check_decodable(f"{name}.{inner.name}", inner.dataType, form)
+            _check_decodable(f"{name}.{inner.name}", inner.dataType, inner.nullable, form)
     elif isinstance(kind, ArrayType):
-        _check_decodable(f"{name}.element", kind.elementType, form)
+        _check_decodable(f"{name}.element", kind.elementType, kind.containsNull, form)
     elif not (
         kind.simpleString() in _JSON_TYPES
         or kind.simpleString().startswith("decimal")
         or (form != JSON and isinstance(kind, BinaryType))
     ):
         raise ValueError(f"Column '{name}' cannot be {kind.simpleString()} in the format {form}")
+
+
+def _check_nullable(name: str, is_nullable: bool) -> None:
+    """Spark believes NOT NULL, and a record may lack anything."""
+    if not is_nullable:
+        raise ValueError(f"Column '{name}' may be null, and cannot be NOT NULL")
 
 
 def with_formats(schema: StructType, formats: Formats) -> StructType:

@@ -29,7 +29,7 @@ from asyncbroker.client.cluster import TopicPartition
 from asyncbroker.spark.formats import DROP, FAIL, JSON, STRING, Formats
 from asyncbroker.spark.record_columns import ARROW_TYPES, strings
 from asyncbroker.spark.typed_avro import avro_reader
-from asyncbroker.spark.typed_schema import TypedField
+from asyncbroker.spark.typed_schema import TypedField, decoded_fields
 
 Mask = npt.NDArray[np.bool_]
 
@@ -145,14 +145,7 @@ Decode = Callable[[pa.Array], tuple[dict[str, pa.Array], Mask]]
 
 def _decoder_of(side: str, fields: Sequence[TypedField], formats: Formats) -> Decode:
     """What decodes a key or value column into fields by name, and tells which rows it cannot."""
-    wanted: list[StructField] = []
-    for one in fields:
-        if one.column == side and one.origin == "field":
-            wanted.append(one.field)
-        elif one.column == side and one.origin == "whole":
-            kind = one.field.dataType
-            wanted += kind.fields if isinstance(kind, StructType) else [one.field]
-    schema = pa.schema([arrow_field(field) for field in wanted])
+    schema = pa.schema([arrow_field(field) for field in decoded_fields(fields, side)])
     form = formats.of(side)
     if form == STRING:
         return lambda values: _decode_by_value(values, schema, _read_strings)
@@ -257,10 +250,8 @@ def _read_json(values: pa.Array, schema: pa.Schema) -> list[pa.Array]:
     from pyarrow import json as arrow_json
 
     count = len(values)
-    if count == 0 or not schema.names:
-        if count:
-            _check_objects(values)
-        return [pa.array([], field.type) for field in schema] if not count else []
+    if count == 0:
+        return [pa.array([], field.type) for field in schema]
     _check_objects(values)
     # A string that is not UTF-8 is passed on by Arrow as it is.
     values.cast(pa.string())

@@ -163,6 +163,15 @@ BAD_JSON = [
 ]
 
 
+# Which only a schema makes wrong.
+TYPED_WRONG = {
+    b'{"number":"1"}',
+    b'{"number":1.5}',
+    b'{"number":99999999999}',
+    b'{"number":1,"number":2}',
+}
+
+
 @pytest.mark.parametrize("bad", BAD_JSON)
 def test_bad_json_is_told_from_the_good_around_it(bad: bytes) -> None:
     good = b'{"name":"g","number":1}'
@@ -178,6 +187,12 @@ def test_bad_json_is_told_from_the_good_around_it(bad: bytes) -> None:
         {**null, "_corrupt_record": None},
         {**null, "_corrupt_record": text},
         {**null, "_corrupt_record": text},
+    ]
+    corrupt = schema_of("_corrupt_record string")
+    alone = rows(values, corrupt, valueFormat="json", onDecodeError="null")
+    typed = bad in TYPED_WRONG
+    assert [row["_corrupt_record"] for row in alone] == [
+        None if typed else row["_corrupt_record"] for row in found
     ]
     dropped = rows(values, FLAT, valueFormat="json", onDecodeError="drop")
     assert [row["offset"] for row in dropped] == [100, 102, 103]
@@ -295,7 +310,9 @@ def test_a_value_that_does_not_fit_the_users_type_is_undecodable() -> None:
         (FLAT, {"valueFormat": "yaml"}, "valueFormat must be one of binary, string, json"),
         (FLAT, {"valueFormat": "json", "onDecodeError": "x"}, "onDecodeError must be one of fail"),
         (FLAT, {"valueFormat": "avro"}, "needs either valueSchema or valueSchemaFile"),
-        (FLAT, {"valueFormat": "avro", "valueSchemaFile": "/no/such"}, "cannot be read"),
+        (FLAT, {"valueFormat": "avro", "valueSchemaFile": "/no/such"}, "'/no/such' cannot be read"),
+        (FLAT, {"valueFormat": "json", "valueSchema": "{}"}, "are for valueFormat avro and conf"),
+        (FLAT, {"keySchemaFile": "/no/such"}, "are for keyFormat avro and confluent-avro, not bin"),
         (FLAT, {"valueFormat": "string"}, "There is no column 'name'"),
         (schema_of("value int"), {"valueFormat": "json"}, "is a struct, or binary"),
         (schema_of("value int"), {"valueFormat": "string"}, "is a string, or binary"),
@@ -316,10 +333,41 @@ def test_what_cannot_be_is_refused_with_words(
         RangeReader(options_of(**options), schema)
 
 
-def test_a_schema_that_is_no_avro_is_refused() -> None:
-    options: Any = {"valueFormat": "avro", "valueSchema": '{"type": "nothing"}'}
-    with pytest.raises(ValueError, match="not one of Avro's"):
-        rows([None], AVRO_SCHEMA, **options)
+@pytest.mark.parametrize(
+    ("avro_schema", "schema", "words"),
+    [
+        ({"type": "nothing"}, AVRO_SCHEMA, "not one of Avro's"),
+        (AVRO, schema_of("nmae string"), "no field 'nmae' .* whose fields are: name, number, raw"),
+        (["null", AVRO], schema_of("nmae string"), "no field 'nmae'"),
+        (AVRO, struct_of(value=struct_of(a="long").jsonValue()), "no field 'a'"),
+        ("string", schema_of("name string"), "no field 'name'"),
+    ],
+)
+@pytest.mark.parametrize("form", ["avro", "confluent-avro"])
+def test_a_schema_of_avro_is_looked_at_before_anything_is_read(
+    form: str, avro_schema: Any, schema: StructType, words: str
+) -> None:
+    options = {"valueFormat": form, "valueSchema": json.dumps(avro_schema)}
+    with pytest.raises(ValueError, match=words):
+        RangeReader(options_of(**options), schema)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"name": "number", "type": "integer"},
+        {"name": "_corrupt_record", "type": "string"},
+        {"name": "value", "type": struct_of(number="integer").jsonValue()},
+    ],
+)
+def test_columns_that_may_be_null_are_not_promised_to_have_none(field: dict[str, Any]) -> None:
+    fields = [{**field, "nullable": False, "metadata": {}}]
+    schema = StructType.fromJson({"type": "struct", "fields": fields})
+    with pytest.raises(ValueError, match=f"'{field['name']}' may be null, and cannot be NOT NULL"):
+        RangeReader(options_of(valueFormat="json"), schema)
+    inside = struct_of(outer=schema.jsonValue())
+    with pytest.raises(ValueError, match=f"'outer.{field['name']}' may be null"):
+        RangeReader(options_of(valueFormat="json"), inside)
 
 
 def test_without_a_schema_strings_are_known_and_json_is_not() -> None:
