@@ -13,21 +13,19 @@ what comes after the key is only looked at as far as is needed to tell a null va
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from asyncbroker.protocol.batches import (
-    BATCH_HEADER_BYTES,
     COMPRESSION_MASK,
     DELETE_HORIZON_BIT,
-    HEADER,
-    LENGTH_OVERHEAD,
     LOG_APPEND_TIME_BIT,
     NO_TIMESTAMP,
+    RECORD_BYTES_MIN,
     BatchHeader,
-    stamp_crc,
+    stamp_producer,
 )
-from asyncbroker.protocol.compression import CorruptBatch, compress
-from asyncbroker.protocol.records import encode_varint, read_varint
+from asyncbroker.protocol.compression import Compression, CorruptBatch
+from asyncbroker.protocol.records import encode_varint, frame_records, read_varint
 
 
 class RecordColumns(NamedTuple):
@@ -58,25 +56,36 @@ def record_columns(payload: bytes, header: BatchHeader) -> RecordColumns:
     return columns
 
 
-def record_ends(payload: bytes, header: BatchHeader) -> list[int]:
-    """Only where the records end: of a batch whose `record_columns` were looked at before."""
+# What the first byte of a length of two says: these two, and the low bits of what follows them.
+_TWO_BYTES: Final = [2 + ((byte & 0x7F) >> 1) for byte in range(256)]
+
+
+def record_ends(payload: bytes, count: int, begin: int, end: int) -> list[int]:
+    """Only where each of `count` records ends; they must fill `payload[begin:end]`.
+
+    It does the least: that records do not reach beyond `end` is seen after the last of them, and
+    that lengths have no sign is left to who looks into the records. Raises CorruptBatch.
+    """
+    if count * RECORD_BYTES_MIN > end - begin:
+        raise CorruptBatch(f"{count} records in {end - begin} bytes")
     ends: list[int] = []
-    position = 0
+    append = ends.append
+    position = begin
     try:
-        for _ in range(header.record_count):
+        for _ in range(count):
             byte = payload[position]
             if byte < 0x80:
                 position += 1 + (byte >> 1)
             elif (high := payload[position + 1]) < 0x80:
-                position += 2 + ((byte & 0x7F | high << 7) >> 1)
+                position += _TWO_BYTES[byte] + (high << 6)
             else:
-                size, position = read_varint(payload, position)
-                position += size
-            ends.append(position)
+                word, position = _zigzag(payload, position)
+                position += word >> 1
+            append(position)
     except IndexError:
-        raise CorruptBatch("the records end early") from None
-    if position != len(payload):
-        raise CorruptBatch(f"the last record ends at byte {position} of {len(payload)}")
+        raise CorruptBatch("a record that is longer than its batch") from None
+    if position != end:
+        raise CorruptBatch(f"the records end {end - position} bytes before their batch")
     return ends
 
 
@@ -145,8 +154,7 @@ def _zigzag(payload: bytes, position: int) -> tuple[int, int]:
 
 def without_records(header: BatchHeader) -> bytearray:
     """The batch with all of its records gone: kept for its last offset and sequence."""
-    bits_cleared = COMPRESSION_MASK | DELETE_HORIZON_BIT
-    return _build(header, b"", 0, NO_TIMESTAMP, header.max_timestamp, bits_cleared)
+    return _build(header, b"", 0, NO_TIMESTAMP, header.max_timestamp, Compression.NONE, 0)
 
 
 def with_records(
@@ -195,38 +203,32 @@ def with_records(
                 rest,
             )
     max_timestamp = header.max_timestamp if is_append_time else max(timestamps)
-    more = DELETE_HORIZON_BIT if horizon is not None else 0
-    batch = compress(header.compression, b"".join(parts))
-    return _build(header, batch, len(kept), base_timestamp, max_timestamp, DELETE_HORIZON_BIT, more)
+    horizon_bit = DELETE_HORIZON_BIT if horizon is not None else 0
+    records = b"".join(parts)
+    codec = header.compression
+    return _build(header, records, len(kept), base_timestamp, max_timestamp, codec, horizon_bit)
 
 
 def _build(
     header: BatchHeader,
-    payload: bytes | bytearray | memoryview,
+    records: bytes,
     record_count: int,
     base_timestamp: int,
     max_timestamp: int,
-    bits_cleared: int,
-    bits_set: int = 0,
+    compression: Compression,
+    horizon_bit: int,
 ) -> bytearray:
     """The batch of `header` with other records."""
-    batch = bytearray(
-        HEADER.pack(
-            header.base_offset,
-            BATCH_HEADER_BYTES - LENGTH_OVERHEAD + len(payload),
-            header.partition_leader_epoch,
-            header.magic,
-            0,
-            header.attributes & ~bits_cleared | bits_set,
-            header.last_offset_delta,
-            base_timestamp,
-            max_timestamp,
-            header.producer_id,
-            header.producer_epoch,
-            header.base_sequence,
-            record_count,
-        )
+    batch = frame_records(
+        records,
+        record_count,
+        base_timestamp,
+        max_timestamp,
+        compression,
+        base_offset=header.base_offset,
+        last_offset_delta=header.last_offset_delta,
+        partition_leader_epoch=header.partition_leader_epoch,
+        attributes=header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_BIT) | horizon_bit,
     )
-    batch += payload
-    stamp_crc(batch)
+    stamp_producer(batch, header.producer_id, header.producer_epoch, header.base_sequence)
     return batch

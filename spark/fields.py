@@ -1,9 +1,9 @@
 """Finds the fields of many records at once, with numpy.
 
 Records lie one after the other, each after its length, so only a walk over the lengths finds where
-they begin: a loop in Python, a few bytes of work a record. Everything else is done for all records
-together: each varint is gathered, checked and decoded as a column (the map of a record is in
-`asyncbroker.protocol.records`).
+they begin: a loop in Python (`record_ends`), a few bytes of work a record. Everything else is done
+for all records together: each varint is gathered, checked and decoded as a column (the map of a
+record is in `asyncbroker.protocol.records`).
 
 What comes out are positions in the buffer, no copies. A compiled decoder takes the place of
 `locate_fields` as a whole. Everything that does not fit is CorruptBatch, as in `records_of`.
@@ -18,18 +18,15 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from asyncbroker.protocol.record_columns import record_ends
 from asyncbroker.protocol.records import CorruptBatch
 
 Integers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-# Length, attributes, two deltas, two lengths, header count: a byte each.
-RECORD_BYTES_MIN: Final = 7
 # Room after the last record, so that a varint that runs over its end is read and then refused.
 PADDING: Final = bytes(16)
 
-# What the first byte of a length of two says: these two, and the low bits of what follows them.
-_TWO_BYTES: Final = [2 + ((byte & 0x7F) >> 1) for byte in range(256)]
 _VARINT_BYTES: Final = 5
 _VARLONG_BYTES: Final = 10
 
@@ -69,14 +66,14 @@ def locate_fields(
 
     Without `with_headers` headers are passed over unseen.
     """
-    starts: list[int] = []
+    places: list[int] = []
     position = 0
     for size, count in zip(payload_sizes, record_counts, strict=True):
-        _walk(data, position, position + size, count, starts)
+        places += record_ends(data, count, position, position + size)
         position += size
     buffer = np.frombuffer(data, np.uint8)
-    begins = np.array(starts, np.int64)
-    ends = np.append(begins[1:], position)[: len(begins)]
+    ends = np.array(places, np.int64)
+    begins = np.append(0, ends)[: len(ends)]
     lengths, at = _varints(buffer, begins, ends, _VARINT_BYTES)
     _require(lengths == ends - at, "a record's length")
     # The attributes of a record are one unused byte.
@@ -89,42 +86,6 @@ def locate_fields(
     _require((header_counts > 0) | (at == ends), "the end of a record")
     headers = _headers(buffer, at, ends, header_counts) if with_headers else None
     return Fields(timestamp_deltas, offset_deltas, keys, values, headers)
-
-
-def _walk(data: bytes, position: int, end: int, count: int, starts: list[int]) -> None:
-    """Appends where each of `count` records begins; they must fill `data[position:end]`.
-
-    This is the one loop over records, so it does the least: that records do not reach beyond `end`
-    is seen after the last of them, and that lengths have no sign is left to the caller.
-    """
-    if count * RECORD_BYTES_MIN > end - position:
-        raise CorruptBatch(f"{count} records in {end - position} bytes")
-    append = starts.append
-    try:
-        for _ in range(count):
-            append(position)
-            byte = data[position]
-            if byte < 0x80:
-                position += 1 + (byte >> 1)
-            elif (second := data[position + 1]) < 0x80:
-                position += _TWO_BYTES[byte] + (second << 6)
-            else:
-                position = _after_long_record(data, position)
-    except IndexError:
-        raise CorruptBatch("a record that is longer than its batch") from None
-    if position != end:
-        raise CorruptBatch(f"the records end {end - position} bytes before their batch")
-
-
-def _after_long_record(data: bytes, position: int) -> int:
-    length = shift = 0
-    for byte in data[position : position + _VARINT_BYTES]:
-        position += 1
-        length |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return position + (length >> 1)
-        shift += 7
-    raise CorruptBatch("the length of a record has no end")
 
 
 def _varints(

@@ -120,7 +120,7 @@ class BatchFilter:
         base_offset = header.base_offset
         if header.last_offset_delta + 1 == header.record_count:
             # Its offsets have no gaps, so that a record's tells which it is.
-            ends = record_ends(payload, header)
+            ends = record_ends(payload, header.record_count, 0, len(payload))
             kept = [offset - base_offset for offset in survivors]
         else:
             deltas, _, _, ends = record_columns(payload, header)
