@@ -105,23 +105,29 @@ def committed_in(log: PartitionLog, located: FileRange, offset: int) -> Committe
         decided = log.decided = _find_decided(log)
     segment = _segment_of(log, located.file.path)
     end_offset = log.end_offset
-    end = located.position + located.size
+    begin, end = located.position, located.position + located.size
     if segment is not None and end < segment.size:
-        end_offset = segment.header_at(end).base_offset
+        hole = segment.holes.get(end)
+        end_offset = segment.header_at(end).base_offset if hole is None else hole.first_offset
     for doubt in decided.in_doubt:
         if doubt.first_offset < end_offset and offset <= doubt.last_offset:
-            if doubt.first_offset <= offset or segment is None:
+            doubtful: int | None = begin
+            if segment is not None and offset < doubt.first_offset:
+                doubtful = segment.position_of(doubt.first_offset, end)
+            if doubtful is None:
+                continue  # it begins behind the range
+            # The first batch of the range may have a later offset than was asked for.
+            if doubtful <= begin:
                 raise KafkaError(
                     ErrorCode.CORRUPT_MESSAGE, f"nobody knows how a transaction ended: {doubt}"
                 )
-            end = segment.position_of(doubt.first_offset, end) or end
-            end_offset = doubt.first_offset
+            end, end_offset = doubtful, doubt.first_offset
     aborted = [
         aborted
         for aborted in decided.aborted
         if aborted.last_offset >= offset and aborted.first_offset < end_offset
     ]
-    return Committed(FileRange(located.file, located.position, end - located.position), aborted)
+    return Committed(FileRange(located.file, begin, end - begin), aborted)
 
 
 def _find_decided(log: PartitionLog) -> Decided:

@@ -309,8 +309,12 @@ class Segment:
         return size
 
     def header_at(self, position: int) -> BatchHeader:
-        """The header of the batch that begins at `position`, below `size`."""
-        return next(self.walk(position, self.size))[0]
+        """The header of the batch that begins at `position`, below `size`, or behind the damage
+        that does. Raises CorruptLog, also if that goes on to the end."""
+        found = next(self.walk(position, self.size), None)
+        if found is None:
+            raise CorruptLog(self.log_path, "damaged to its end", position)
+        return found[0]
 
     def walk(
         self, position: int, limit: int, *, whole_from: int | None = None

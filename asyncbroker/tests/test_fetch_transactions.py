@@ -186,3 +186,39 @@ async def test_a_repair_of_a_marker_makes_nothing_committed() -> None:
         assert ErrorCode(answer.error_code) is ErrorCode.CORRUPT_MESSAGE
         answer = await test.fetch(3, isolation_level=COMMITTED)
         assert offsets_of(answer) == [3, 4, 5, 6]
+
+
+async def test_a_transaction_in_doubt_behind_a_gap_is_refused_to_who_asks_for_the_gap() -> None:
+    """The range that is found for an offset that is gone begins with a later one."""
+    files, metadata = MemoryFiles(), MemoryMetadataStore()
+    await moved_in(files, metadata, 10)
+    begin, marker_at, after = (position_of(files, offset) for offset in (1, 3, 4))
+    log = files.read_whole(log_path())
+    files.write_whole(log_path(), log[begin:after])
+    files.write_whole(f"memory/flights-0/{4:020d}.log", log[after:])
+    for name in (f"{0:020d}.index", f"{0:020d}.timeindex"):
+        files.remove(f"memory/flights-0/{name}")
+    # Nobody knows how the transaction of 1 has ended; 0 was compacted away.
+    flip(files, marker_at - begin + 69)
+    async with under_test(files=files, metadata=metadata) as test:
+        for offset in (0, 1):
+            answer = await test.fetch(offset, isolation_level=COMMITTED)
+            assert ErrorCode(answer.error_code) is ErrorCode.CORRUPT_MESSAGE
+        answer = await test.fetch(0, isolation_level=UNCOMMITTED)
+        assert offsets_of(answer) == [1, 2]
+
+
+async def test_what_lies_before_a_damaged_end_of_the_log_is_served() -> None:
+    files, metadata = MemoryFiles(), MemoryMetadataStore()
+    async with under_test(files=files, metadata=metadata) as test:
+        await test.topic()
+        for batch in (data(1), marker(1, ABORT), data(2), marker(2, COMMIT), batch_of()):
+            append(test, batch)
+    flip(files, position_of(files, 4) + 69)
+    async with under_test(files=files, metadata=metadata) as test:
+        answer = await test.fetch(0, isolation_level=COMMITTED)
+        assert offsets_of(answer) == [0, 1, 2, 3]
+        aborted = answer.aborted_transactions or []
+        assert [(each.producer_id, each.first_offset) for each in aborted] == [(1, 0)]
+        answer = await test.fetch(4, isolation_level=COMMITTED)
+        assert ErrorCode(answer.error_code) is ErrorCode.CORRUPT_MESSAGE

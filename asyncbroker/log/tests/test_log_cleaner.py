@@ -248,6 +248,20 @@ def test_damage_ends_the_cleaning_and_stays() -> None:
     assert (names(files), [files.read_whole(each.log_path) for each in log.segments]) == before
 
 
+def test_a_segment_that_is_all_damage_is_told_by_the_plan() -> None:
+    """Which asks for the age of its first record."""
+    log = compacted()
+    put(log, (b"a", bytes(20)))
+    roll(log)
+    log.flush()
+    flip(log.files, log.segments[0].log_path, 70)
+    scrubbed = checking.scrub(log, 0, 0, 1 << 20)
+    assert scrubbed is not None
+    assert scrubbed.damaged_range_count == 1
+    with pytest.raises(CorruptLog, match="damaged to its end"):
+        plan_cleaning(log, None, log.end_offset, NOW_MS)
+
+
 # ---- producers and transactions
 
 
