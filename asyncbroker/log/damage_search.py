@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from asyncbroker.log.batch_scan import BatchScan, Damage, GoodBatch
-from asyncbroker.log.damage import DamagedRange
+from asyncbroker.log.damage import DamagedRange, hole_of
 from asyncbroker.log.errors import CorruptIndex, CorruptLog
 from asyncbroker.log.file_range import LogEnd, segment_at
 
@@ -74,10 +74,13 @@ def _vouched_for(segment: Segment, position: int) -> tuple[int, int]:
         if entry is None:
             return 0, segment.base_offset
         key, before = entry
+    hole = hole_of(segment.holes, segment.base_offset + key, before)
+    if hole is not None:
+        return hole.position, hole.first_offset
     try:
         header = segment.header_at(before)
     except CorruptLog:
         return 0, segment.base_offset
-    if header.last_offset - segment.base_offset != key or before in segment.holes:
+    if header.last_offset - segment.base_offset != key:
         return 0, segment.base_offset
     return before, header.base_offset
