@@ -33,6 +33,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from asyncbroker.later import Later
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.storage import PASSING_ERRORS
 
@@ -145,12 +146,11 @@ class Commits:
         waiting.callbacks.append(callback)
         return True
 
-    def durable(self, partition: Partition, end_offset: int) -> asyncio.Future[None] | None:
+    def durable(self, partition: Partition, end_offset: int) -> Later[None] | None:
         """As `call_when_durable`, for who has a task that can wait: None when there is nothing to
-        wait for. The future is the caller's own, and may be cancelled."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        callback = functools.partial(_resolve, future)
-        return future if self.call_when_durable(partition, end_offset, callback) else None
+        wait for."""
+        later: Later[None] = Later()
+        return later if self.call_when_durable(partition, end_offset, later.settle) else None
 
     async def close(self) -> None:
         """Waits until nobody waits for a round any more."""
@@ -334,15 +334,6 @@ class Commits:
             self._flushing.remove(waiting.partition)
         self._flushes_running -= 1
         self._go_on()
-
-
-def _resolve(future: asyncio.Future[None], error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)
 
 
 def _journal(

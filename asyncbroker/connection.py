@@ -328,22 +328,22 @@ class Connection(asyncio.BufferedProtocol):
     def _on_answer(self, answer: asyncio.Future[object]) -> None:
         """A task or a future has ended."""
         self._answer = None
-        if not answer.cancelled():
+        if answer.cancelled():
+            self.close(f"{self._end_wait().route}: given up")
+        else:
             self._finish(answer.exception() or answer.result())
-            return
+
+    def _end_wait(self) -> Waiting:
+        """The request in progress, which waits no more."""
         waiting, self._waiting = self._waiting, None
+        assert waiting is not None
         self._waiting_bytes = 0
         self._lost_callbacks.clear()
-        if waiting is not None:
-            self.close(f"{waiting.route}: given up")
+        return waiting
 
     def _finish(self, response: object) -> None:
         """The request in progress has its response, or has failed with an exception."""
-        waiting = self._waiting
-        assert waiting is not None
-        self._waiting = None
-        self._waiting_bytes = 0
-        self._lost_callbacks.clear()
+        waiting = self._end_wait()
         output: list[bytes] = []
         outcome = self._serving.finish(waiting, response, self.context, output)
         if self._is_closing:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from asyncbroker.coordinator.coordinator import GroupCoordinator
@@ -66,7 +66,7 @@ Operation = Callable[[GroupCoordinator, "PendingReply", Instant], list[Effect]]
 class Durability(Protocol):
     """What the shard needs of `Commits`."""
 
-    def durable(self, partition: Partition, end_offset: int) -> asyncio.Future[None] | None:
+    def durable(self, partition: Partition, end_offset: int) -> Awaitable[None] | None:
         """None when all below `end_offset` is durable; otherwise what to wait for."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from typing import Any
 
 import pytest
@@ -81,7 +81,7 @@ async def made() -> Fixture:
     return Fixture()
 
 
-async def code_of(failed: asyncio.Future[Any]) -> ErrorCode:
+async def code_of(failed: Awaitable[Any]) -> ErrorCode:
     with pytest.raises(KafkaError) as raised:
         await failed
     return raised.value.code
@@ -339,10 +339,10 @@ async def test_who_arrives_during_a_round_joins_the_next(made: Fixture) -> None:
     made.workers.jobs.popleft()
     began.set_result([None])
     await settle()
-    assert all(future is not None and future.done() for future in first)
-    assert not any(future is None or future.done() for future in second)
+    assert all(later is not None and later.is_settled for later in first)
+    assert not any(later is None or later.is_settled for later in second)
     await made.workers.step()
-    assert all(future is not None and future.done() for future in second)
+    assert all(later is not None and later.is_settled for later in second)
     assert made.disk.counts["datasync"] == 2
     assert not made.workers.jobs
 
@@ -355,7 +355,7 @@ async def test_who_was_covered_by_the_last_round_by_chance_takes_no_fsync(made: 
     late = made.commits.durable(made.partition, 2)
     await made.workers.step()
     assert late is not None
-    assert late.done()
+    assert late.is_settled
     assert made.disk.counts["datasync"] == 1
     assert not made.workers.jobs
 
@@ -369,7 +369,7 @@ async def test_one_round_syncs_each_partition_once_in_a_few_threads(made: Fixtur
     assert len(made.workers.jobs) == FLUSHES_AT_ONCE
     for _ in range(FLUSHES_AT_ONCE):
         await made.workers.step()
-    assert all(future is not None and future.done() for future in waiting)
+    assert all(later is not None and later.is_settled for later in waiting)
     assert made.disk.counts["datasync"] == 10
 
 
@@ -430,7 +430,7 @@ async def test_closing_waits_for_the_last_round(made: Fixture) -> None:
     await made.workers.step()
     await closing
     assert durable is not None
-    assert durable.done()
+    assert durable.is_settled
 
 
 async def test_in_memory_nobody_waits_and_no_thread_is_used() -> None:
