@@ -86,8 +86,8 @@ class KeyOffsets:
         return True
 
     def note_tombstones(self, base_offset: int) -> bool:
-        """The batch that begins there has records without a value; whether there was room for it.
-        After such a batch was added, or its keys are in already."""
+        """The batch that begins there, which is added next, has records without a value; whether
+        there was room to remember that."""
         if base_offset not in self._with_tombstones:
             if self._bytes_left < _SLOT_BYTES + _OFFSET_BYTES:
                 return False

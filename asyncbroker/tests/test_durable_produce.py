@@ -135,11 +135,14 @@ async def test_no_task_and_no_timer_is_made_for_a_request_that_waits() -> None:
     async with durable() as made:
         peers = [await made.edge.connect() for _ in range(10)]
         await settle()
-        before = len(asyncio.all_tasks())
+        timers = made.test.clock._timers
+        before, timers_before = len(asyncio.all_tasks()), timers._count
         for number, peer in enumerate(peers):
             peer.send(produce(number, ALL, index=number % PARTITIONS))
         await made.until_waiting(len(peers))
         assert len(asyncio.all_tasks()) == before
+        # One for all of them.
+        assert timers._count <= timers_before + 1
         made.workers.go_on()
         for peer in peers:
             await answer_of(peer)
