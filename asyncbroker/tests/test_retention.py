@@ -9,7 +9,7 @@ import pytest
 
 from asyncbroker.log.files import MemoryFiles
 from asyncbroker.log.partition_log import PartitionLog
-from asyncbroker.log.tests.test_log_recovery import copied
+from asyncbroker.log.tests.log_harness import copied
 from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.tests.data_path_harness import (

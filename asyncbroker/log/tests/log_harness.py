@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -129,6 +130,13 @@ def with_config(config: LogConfig = SMALL, **changes: Any) -> LogConfig:
 
 def names(files: Files, directory: str = DIRECTORY) -> list[str]:
     return sorted(files.list_files(directory))
+
+
+def copied(files: MemoryFiles) -> MemoryFiles:
+    """The files as they are, for a test that damages them in many ways."""
+    copy = MemoryFiles()
+    copy._tree, copy._directories = deepcopy((files._tree, files._directories))
+    return copy
 
 
 def overwrite(files: Files, path: str, position: int, data: bytes) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
 
 import pytest
 
@@ -14,6 +13,7 @@ from asyncbroker.log.tests.log_harness import (
     NOW_MS,
     append,
     append_each,
+    copied,
     from_producer,
     overwrite,
     read_all,
@@ -38,12 +38,6 @@ FILES = (
     ".asyncbroker_checksums",
     ".kafka_cleanshutdown",
 )
-
-
-def copied(files: MemoryFiles) -> MemoryFiles:
-    copy = MemoryFiles()
-    copy._tree, copy._directories = deepcopy((files._tree, files._directories))
-    return copy
 
 
 def opened(files: MemoryFiles) -> tuple[LogDirectory, PartitionLog]:
