@@ -268,14 +268,33 @@ def show(bench: Bench, memory: dict[str, float]) -> Console:
     return console
 
 
+def _targets(_: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> list[Target]:
+    try:
+        return [Target.parse(text) for text in texts]
+    except ValueError as error:
+        raise click.BadParameter("NAME=HOST:PORT:PID is expected", param=option) from error
+
+
+def _loads(_: click.Context, option: click.Parameter, text: str) -> list[Load]:
+    loads = [load for load in LOADS if text in load.name]
+    if not loads:
+        names = "; ".join(load.name for load in LOADS)
+        raise click.BadParameter(f"no load's name holds {text!r}: {names}", param=option)
+    return loads
+
+
 @click.command()
 @click.option(
     "--rounds", default=3, show_default=True, help="Measured rounds, after one to warm up."
 )
 @click.option("--seconds", default=5.0, show_default=True, help="Length of each load.")
-@click.option("--only", default="", help="Only loads whose name holds this text.")
+@click.option(
+    "--only", "loads", default="", callback=_loads, help="Only loads whose name holds this text."
+)
 @click.option("--no-kafka", is_flag=True, help="Leave Apache Kafka out.")
-@click.option("--against", multiple=True, help="NAME=HOST:PORT:PID of one more broker.")
+@click.option(
+    "--against", multiple=True, callback=_targets, help="NAME=HOST:PORT:PID of one more broker."
+)
 @click.option("--busy-disk", is_flag=True, help="Another process writes and syncs meanwhile.")
 @click.option(
     "--many", is_flag=True, help=f"Also the small load with {MANY_PARTITIONS} partitions."
@@ -285,16 +304,15 @@ def show(bench: Bench, memory: dict[str, float]) -> Console:
 def main(
     rounds: int,
     seconds: float,
-    only: str,
+    loads: list[Load],
     no_kafka: bool,
-    against: tuple[str, ...],
+    against: list[Target],
     busy_disk: bool,
     many: bool,
     kafka_set: tuple[str, ...],
     output: Path,
 ) -> None:
     """Compares brokers under the same loads, interleaved in one run."""
-    loads = [load for load in LOADS if only in load.name]
     classpath_file = os.environ.get("ASYNCBROKER_KAFKA_CLASSPATH")
     with contextlib.ExitStack() as stack:
         directory = Path(
@@ -306,7 +324,7 @@ def main(
             targets.append(
                 stack.enter_context(brokers.apache_kafka(directory / "kafka", classpath, kafka_set))
             )
-        targets += [Target.parse(text) for text in against]
+        targets += against
         if busy_disk:
             stack.enter_context(brokers.busy_disk(directory))
         bench = Bench(targets, seconds, directory)
