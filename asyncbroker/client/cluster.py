@@ -88,6 +88,8 @@ class Cluster:
         self._nodes: dict[int, Address] = {}
         self._controller_id = -1
         self._topics: dict[str, MetadataResponseTopic] = {}
+        # Of the partitions of these topics: who sends asks for them again and again.
+        self._leaders: dict[TopicPartition, int] = {}
         self._coordinators: dict[str, int] = {}
         self._connections: dict[Address, Connection] = {}
         self._has_connected = False
@@ -149,6 +151,7 @@ class Cluster:
     def forget(self) -> None:
         """Drops what is known of leaders and coordinators, so that it is asked for anew."""
         self._topics.clear()
+        self._leaders.clear()
         self._coordinators.clear()
 
     # --- connections ------------------------------------------------------------------------------
@@ -251,6 +254,9 @@ class Cluster:
         for topic in response.topics:
             if topic.name is not None:
                 self._topics[topic.name] = topic
+                for row in topic.partitions:
+                    partition = TopicPartition(topic.name, row.partition_index)
+                    self._leaders[partition] = row.leader_id
         return response
 
     def topics(self) -> list[MetadataResponseTopic]:
@@ -294,19 +300,20 @@ class Cluster:
 
     def leader(self, partition: TopicPartition, deadline: Deadline) -> int:
         """The broker that leads a partition. One attempt."""
-        for row in self._known_topic(partition.topic, deadline).partitions:
-            if row.partition_index == partition.partition:
-                if row.leader_id < 0:
-                    raise BrokerError(
-                        ErrorCode.LEADER_NOT_AVAILABLE, api="Metadata", subject=str(partition)
-                    )
-                return row.leader_id
-        raise BrokerError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            api="Metadata",
-            subject=str(partition),
-            message="the topic has no such partition",
-        )
+        self._known_topic(partition.topic, deadline)
+        leader = self._leaders.get(partition)
+        if leader is None:
+            raise BrokerError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                api="Metadata",
+                subject=str(partition),
+                message="the topic has no such partition",
+            )
+        if leader < 0:
+            raise BrokerError(
+                ErrorCode.LEADER_NOT_AVAILABLE, api="Metadata", subject=str(partition)
+            )
+        return leader
 
     def topic_id(self, topic: str, deadline: Deadline) -> bytes:
         """A topic's id; zeros when the broker is too old to have any."""

@@ -179,7 +179,8 @@ class Sender:
         queue.batches.append(entry)
         self.waiting_bytes += len(batch)
         self._ready[partition] = None
-        self._dispatch()
+        # Nothing has changed for the others since the last answer.
+        self._dispatch([partition])
         while self.waiting_bytes > self._buffer_bytes_max:
             self._step()
 
@@ -194,23 +195,23 @@ class Sender:
     # --- sending ----------------------------------------------------------------------------------
 
     def _step(self) -> None:
-        """Sends what can be sent, and waits for one answer."""
-        self._dispatch()
+        """Waits for an answer, if one is awaited, and sends what can be sent then."""
         node_id = self._next_to_answer()
         if node_id is not None:
             self._receive(node_id)
+        self._dispatch(list(self._ready))
 
-    def _dispatch(self) -> None:
-        """Sends as many requests as may be under way."""
-        for node_id, partitions in self._ready_by_leader().items():
+    def _dispatch(self, ready: Sequence[TopicPartition]) -> None:
+        """Sends what is ready, as far as requests may be under way."""
+        for node_id, partitions in self._by_leader(ready).items():
             while len(self._requests[node_id]) < self._in_flight_max:
                 batches = self._next_batches(partitions)
                 if not batches or not self._send_request(node_id, batches):
                     break
 
-    def _ready_by_leader(self) -> dict[int, list[TopicPartition]]:
+    def _by_leader(self, ready: Sequence[TopicPartition]) -> dict[int, list[TopicPartition]]:
         leaders: dict[int, list[TopicPartition]] = defaultdict(list)
-        for partition in list(self._ready):
+        for partition in ready:
             queue = self._queues[partition]
             if queue.is_stopped:
                 continue
@@ -237,7 +238,7 @@ class Sender:
                 continue
             batch = queue.batches[queue.in_flight]
             if batches and size + len(batch.data) > self._request_bytes_max:
-                continue
+                break
             batches.append(batch)
             size += len(batch.data)
         return batches
