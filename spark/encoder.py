@@ -48,16 +48,27 @@ class Encoded:
     rows: Integers
 
 
-def encode(
-    columns: Columns, rows: Integers, bytes_max: int, compression: Compression
-) -> Iterator[Encoded]:
-    """Batches of the records at `rows`, in order. Raises ValueError for a header without a key."""
-    encoded_part = _portable if EXTENSION is None else _compiled
-    prepared = _sizes_by_row(columns) if EXTENSION is None else _buffers(columns)
-    while len(rows):
-        payload, count, base, largest = encoded_part(columns, prepared, rows, bytes_max)
-        yield Encoded(frame_records(payload, count, base, largest, compression), rows[:count])
-        rows = rows[count:]
+class Encoder:
+    """Makes batches of some columns, of about `bytes_max` bytes each."""
+
+    def __init__(self, columns: Columns, bytes_max: int, compression: Compression) -> None:
+        self._columns = columns
+        self._bytes_max = bytes_max
+        self._compression = compression
+        self._encoded_part = _portable if EXTENSION is None else _compiled
+        # Once for all rows: there may be many partitions.
+        self._prepared = _sizes_by_row(columns) if EXTENSION is None else _buffers(columns)
+
+    def batches(self, rows: Integers) -> Iterator[Encoded]:
+        """Batches of the records at `rows`, in order. Raises ValueError for a header without a
+        key."""
+        while len(rows):
+            payload, count, base, largest = self._encoded_part(
+                self._columns, self._prepared, rows, self._bytes_max
+            )
+            batch = frame_records(payload, count, base, largest, self._compression)
+            yield Encoded(batch, rows[:count])
+            rows = rows[count:]
 
 
 Part = tuple[bytes, int, int, int]

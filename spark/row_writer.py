@@ -23,7 +23,7 @@ from asyncbroker.client.cluster import Cluster, TopicPartition
 from asyncbroker.client.connection import Deadline
 from asyncbroker.client.errors import BrokerUnreachable, ConnectionLost
 from asyncbroker.client.sender import Sender
-from asyncbroker.spark.encoder import Columns, encode
+from asyncbroker.spark.encoder import Columns, Encoder
 from asyncbroker.spark.partitioner import NO_PARTITION, partitions_for
 from asyncbroker.spark.write_options import WriteOptions
 
@@ -71,20 +71,21 @@ class RowWriter:
             timestamps=_milliseconds(table),
             headers=self._headers(table),
         )
+        encoder = Encoder(columns, self._options.batch_bytes, self._options.compression)
         for topic, rows in self._by_topic(table):
             count = self._partition_count(topic)
             partitions = np.full(len(rows), NO_PARTITION)
             if columns.keys is not None:
                 partitions = partitions_for(columns.keys.take(pa.array(rows)), count)
             self._choose_given(table, rows, partitions, topic, count)
-            for partition in np.unique(partitions).tolist():
-                self._send(topic, partition, columns, rows[partitions == partition])
+            order = np.argsort(partitions, kind="stable")
+            for group in np.split(order, np.flatnonzero(np.diff(partitions[order])) + 1):
+                self._send(topic, int(partitions[group[0]]), encoder, rows[group])
 
     def _send(
-        self, topic: str, partition: int, columns: Columns, rows: npt.NDArray[np.int64]
+        self, topic: str, partition: int, encoder: Encoder, rows: npt.NDArray[np.int64]
     ) -> None:
-        options = self._options
-        for encoded in encode(columns, rows, options.batch_bytes, options.compression):
+        for encoded in encoder.batches(rows):
             to = self._next_keyless(topic) if partition == NO_PARTITION else partition
             self._sender.send(
                 TopicPartition(topic, to), encoded.batch, encoded.rows + self.row_count

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from asyncbroker.client.partitioning import murmur2, partition_for
 from asyncbroker.protocol.records import Compression, Record, read_header, records_of
 from asyncbroker.spark import encoder
-from asyncbroker.spark.encoder import Columns, encode
+from asyncbroker.spark.encoder import Columns, Encoder
 from asyncbroker.spark.extension import EXTENSION
 from asyncbroker.spark.partitioner import NO_PARTITION, murmur2_of, partitions_for
 
@@ -79,7 +79,8 @@ def test_records_are_what_the_columns_were(
     for extension in {None, EXTENSION}:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(encoder, "EXTENSION", extension)
-            found_by_way.append([e.batch for e in encode(columns, wanted, bytes_max, codec)])
+            encoder_of_way = Encoder(columns, bytes_max, codec)
+            found_by_way.append([e.batch for e in encoder_of_way.batches(wanted)])
     for batches in found_by_way:
         assert batches == found_by_way[0]
         found = [record for batch in batches for record in records_of(batch)]
@@ -96,7 +97,7 @@ def test_records_are_what_the_columns_were(
 
 def test_batches_are_about_as_large_as_they_may_be(way: str) -> None:
     rows = [Record(0, 1000 + i, b"key-%d" % i, bytes(100)) for i in range(1000)]
-    parts = list(encode(columns_of(rows), np.arange(1000), 5000, Compression.NONE))
+    parts = list(Encoder(columns_of(rows), 5000, Compression.NONE).batches(np.arange(1000)))
     assert np.concatenate([part.rows for part in parts]).tolist() == list(range(1000))
     for part in parts[:-1]:
         assert 4500 < len(part.batch) - 61 <= 5000
@@ -104,7 +105,7 @@ def test_batches_are_about_as_large_as_they_may_be(way: str) -> None:
 
 def test_records_without_keys_need_no_column_of_them(way: str) -> None:
     columns = Columns(None, pa.array([b"a", None]), np.array([5, 6]), None)
-    (part,) = encode(columns, np.arange(2), 1000, Compression.NONE)
+    (part,) = Encoder(columns, 1000, Compression.NONE).batches(np.arange(2))
     assert [(r.key, r.value) for r in records_of(part.batch)] == [(None, b"a"), (None, None)]
 
 
@@ -112,7 +113,7 @@ def test_a_header_without_a_key_is_no_record(way: str) -> None:
     headers = pa.array([[{"key": None, "value": b"v"}]], HEADERS)
     columns = Columns(None, pa.array([b"a"]), np.array([5]), headers)
     with pytest.raises(ValueError, match="no records"):
-        list(encode(columns, np.arange(1), 1000, Compression.NONE))
+        list(Encoder(columns, 1000, Compression.NONE).batches(np.arange(1)))
 
 
 @given(keys=st.lists(nullable_bytes, max_size=30), offset=st.integers(0, 3))
