@@ -83,6 +83,9 @@ def test_the_documentation_lists_every_metric_as_it_is() -> None:
     text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
     documented = [line for line in text.splitlines() if line.startswith(f"| `{PREFIX}")]
     assert documented == rows
+    # In the alerts, too.
+    known = {PREFIX + each.name for each in FAMILIES}
+    assert not {name.removesuffix("_bucket") for name in re.findall(rf"{PREFIX}\w+", text)} - known
 
 
 def test_names_follow_the_conventions() -> None:
