@@ -31,8 +31,6 @@ _WITHOUT_SCHEMA: Final = {
     64: "UnregisterBroker",
     65: "DescribeTransactions",
     66: "ListTransactions",
-    68: "ConsumerGroupHeartbeat",
-    69: "ConsumerGroupDescribe",
     71: "GetTelemetrySubscriptions",
     72: "PushTelemetry",
     74: "ListConfigResources",

@@ -22,6 +22,7 @@ from asyncbroker.protocol.messages.fetch import (
 )
 from asyncbroker.protocol.records import Record, build_batch
 from asyncbroker.tests.edge_harness import request_frame
+from asyncbroker.tracing.api_names import known_names
 from asyncbroker.tracing.choice import BadChoice, Choice, parse_choice
 from asyncbroker.tracing.describe import parts_of
 from asyncbroker.tracing.exchange import Exchange, PartitionPart
@@ -140,6 +141,10 @@ def test_records_are_counted_and_shown_up_to_a_bound() -> None:
 def test_damaged_records_are_said_to_be_damaged() -> None:
     response = PartitionData(3, records=b"\xff" * 100)
     assert "damaged" in plain(response)["records"][0]
+
+
+def test_every_api_has_one_name() -> None:
+    assert len(set(known_names())) == len(known_names())
 
 
 def test_secret_settings_are_neither_shown_nor_kept() -> None:
