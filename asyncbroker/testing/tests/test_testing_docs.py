@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import asyncbroker
+from asyncbroker.testing.profile import TEST_PROFILE
 from asyncbroker.testing.tests.testing_harness import run_pytest
 
 DOCS = Path(asyncbroker.__file__).resolve().parent.parent / "docs" / "testing.md"
@@ -34,3 +35,8 @@ def test_every_snippet_of_the_page_on_testing_passes(tmp_path: Path) -> None:
     )
     assert f"{tests} passed" in result.stdout, result.stdout
     assert tests >= 10
+
+
+def test_the_settings_of_the_test_profile_are_told() -> None:
+    told = dict(re.findall(r"`([a-z.]+)=(\w+)`", DOCS.read_text(encoding="utf-8")))
+    assert dict(TEST_PROFILE).items() <= told.items()
