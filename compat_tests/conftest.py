@@ -13,13 +13,14 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-READY_SECONDS_MAX = 20
+READY_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 20
 
 # Group tests need not wait for members that will never come.
@@ -47,7 +48,10 @@ class BrokerProcess:
         self.begin_start()
         assert self._process is not None
         assert self._process.stdout is not None
+        late = threading.Timer(READY_SECONDS_MAX, self._process.kill)
+        late.start()
         line = self._process.stdout.readline().split()
+        late.cancel()
         if line[:2] != ["asyncbroker", "ready"]:
             self.kill()
             raise AssertionError(f"not ready: {line}")
@@ -72,9 +76,10 @@ class BrokerProcess:
         """Asks the process to end and returns its exit status."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
-        status = self._process.wait(STOP_SECONDS_MAX)
-        self._close()
-        return status
+        try:
+            return self._process.wait(STOP_SECONDS_MAX)
+        finally:
+            self.kill()
 
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None

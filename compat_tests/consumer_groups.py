@@ -34,9 +34,12 @@ def broker_of(data: Path, *settings: str) -> Iterator[BrokerProcess]:
     """A broker for groups whose members are quick."""
     broker = BrokerProcess(data, (*SETTINGS, *settings))
     broker.start()
-    yield broker
-    if broker.is_running():
-        assert broker.stop() == 0
+    try:
+        yield broker
+        if broker.is_running():
+            assert broker.stop() == 0
+    finally:
+        broker.kill()
 
 
 class Fleet:

@@ -55,15 +55,22 @@ class Kafka:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        deadline = time.monotonic() + KAFKA_SECONDS_MAX
         self.servers = f"127.0.0.1:{port}"
+        try:
+            self._wait_until_it_answers(self._process)
+        except BaseException:
+            self.end(signal.SIGKILL)
+            raise
+
+    def _wait_until_it_answers(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + KAFKA_SECONDS_MAX
         admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         while True:
             try:
                 if admin.list_topics(timeout=2).brokers:
                     return
             except Exception:
-                assert self._process.poll() is None, "Kafka ended"
+                assert process.poll() is None, "Kafka ended"
                 assert time.monotonic() < deadline, "Kafka did not start"
 
     def end(self, how: signal.Signals) -> None:

@@ -185,13 +185,16 @@ def produce_each(servers: str, topic: str, values: list[bytes]) -> None:
 def written_by_ours(data: Path) -> Found:
     broker = BrokerProcess(data)
     broker.start()
-    servers = broker.bootstrap_servers
-    create(servers, **{MOVED: 1})
-    produce_plain(servers, MOVED)
-    commit(servers, MOVED, 77)
-    found = consume(servers, MOVED, b"zstd-399-")
-    assert broker.stop() == 0
-    return found
+    try:
+        servers = broker.bootstrap_servers
+        create(servers, **{MOVED: 1})
+        produce_plain(servers, MOVED)
+        commit(servers, MOVED, 77)
+        found = consume(servers, MOVED, b"zstd-399-")
+        assert broker.stop() == 0
+        return found
+    finally:
+        broker.kill()
 
 
 def test_kafkas_dump_log_segments_reads_what_we_write(tmp_path: Path) -> None:
