@@ -6,136 +6,57 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 from zlib import crc32
 
-from asyncbroker.protocol.api import API_BY_NAME
-from asyncbroker.protocol.headers import (
-    RequestHeader,
-    decode_response_header,
-    encode_request_header,
-)
 from asyncbroker.protocol.messages import (
     api_versions,
-    create_topics,
     delete_groups,
     describe_cluster,
     describe_configs,
     describe_groups,
     describe_log_dirs,
-    fetch,
     find_coordinator,
     heartbeat,
     init_producer_id,
-    join_group,
     leave_group,
     list_groups,
-    list_offsets,
     metadata,
-    offset_commit,
     offset_fetch,
-    produce,
-    sync_group,
 )
-from asyncbroker.protocol.records import Record, build_batch, records_of
-from compat_tests.suites.checks import T0, WAIT_SECONDS, Refused, expect, fresh, run
+from compat_tests.suites.checks import (
+    T0,
+    WAIT_SECONDS,
+    Refused,
+    expect,
+    fresh,
+    run,
+    wait_until,
+)
+from compat_tests.suites.wire.wire import (
+    NONE,
+    Wire,
+    assigned,
+    batch_of,
+    commit,
+    committed,
+    create,
+    fetched,
+    join_request,
+    joined,
+    joining,
+    offset_at,
+    produce_request,
+    send,
+    wire_to,
+)
 
 PRODUCE, METADATA, API_VERSIONS = 0, 3, 18
-NONE, NOT_LEADER, INVALID_RECORD, UNSUPPORTED_VERSION = 0, 6, 87, 35
-MEMBER_ID_REQUIRED, REBALANCE_IN_PROGRESS = 79, 27
+REBALANCE_IN_PROGRESS, UNSUPPORTED_VERSION = 27, 35
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED, GROUP_ID_NOT_FOUND, INVALID_RECORD = 53, 69, 87
+# Coordinators that load, are not there yet or are another.
+COORDINATOR_LATER = (14, 15, 16)
 PIPELINED = 1000
-# Of version 0, to no topic, without data of the user: Kafka looks into it.
-SUBSCRIPTION = struct.pack(">hii", 0, 0, -1)
-
-
-class Wire:
-    """A connection that sends what it is told to, without asking for versions first."""
-
-    def __init__(self, servers: str) -> None:
-        host, _, port = servers.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), WAIT_SECONDS)
-        self._file = self.socket.makefile("rb")
-        self._count = 0
-
-    def close(self) -> None:
-        self._file.close()
-        self.socket.close()
-
-    def frame(self, name: str, version: int, message: Any) -> bytes:
-        """A request with its size before it."""
-        api = API_BY_NAME[name]
-        self._count += 1
-        header = RequestHeader(api.key, version, self._count, "wire")
-        body = encode_request_header(header) + bytes(api.request_codec(version).encode(message))
-        return struct.pack(">i", len(body)) + body
-
-    def receive(self, name: str, version: int) -> Any:
-        """The next response."""
-        frame = self.receive_frame()
-        api = API_BY_NAME[name]
-        self.correlation_id, start = decode_response_header(api.key, version, frame)
-        return api.response_codec(version).decode(frame[start:])
-
-    def receive_frame(self) -> bytes:
-        """The bytes of the next response; EOFError when the broker closes."""
-        size = self._file.read(4)
-        if len(size) < 4:
-            raise EOFError("the broker has closed the connection")
-        return self._file.read(struct.unpack(">i", size)[0])
-
-    def ask(self, name: str, version: int, message: Any) -> Any:
-        """A request and its response."""
-        self.socket.sendall(self.frame(name, version, message))
-        return self.receive(name, version)
-
-
-@contextmanager
-def wire_to(servers: str) -> Iterator[Wire]:
-    wire = Wire(servers)
-    try:
-        yield wire
-    finally:
-        wire.close()
-
-
-def create(wire: Wire, partitions: int = 1) -> str:
-    topic = fresh("wire")
-    wanted = create_topics.CreatableTopic(topic, partitions, 1)
-    answer = wire.ask("CreateTopics", 2, create_topics.CreateTopicsRequest([wanted], 30_000))
-    expect([NONE], [each.error_code for each in answer.topics])
-    return topic
-
-
-def batch_of(*values: bytes) -> bytes:
-    return bytes(build_batch([Record(n, T0 + n, None, value) for n, value in enumerate(values)]))
-
-
-def produce_request(topic: str, batch: bytes) -> produce.ProduceRequest:
-    partition = produce.PartitionProduceData(0, batch)
-    return produce.ProduceRequest(None, -1, 30_000, [produce.TopicProduceData(topic, [partition])])
-
-
-def send(wire: Wire, topic: str, *values: bytes, version: int = 3) -> int:
-    """Produces one batch, and returns its offset."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while True:
-        answer = wire.ask("Produce", version, produce_request(topic, batch_of(*values)))
-        (partition,) = answer.responses[0].partition_responses
-        # Kafka answers the creation of a topic before it leads it.
-        if partition.error_code != NOT_LEADER or time.monotonic() > deadline:
-            break
-        time.sleep(0.05)
-    expect(NONE, partition.error_code)
-    offset: int = partition.base_offset
-    return offset
-
-
-def fetched(answer: Any) -> list[bytes | None]:
-    partition = answer.responses[0].partitions[0]
-    expect(NONE, partition.error_code)
-    return [record.value for record in records_of(bytes(partition.records))]
 
 
 # ---- old
@@ -151,36 +72,17 @@ def lowest_versions(servers: str) -> None:
         )
         expect([topic], [each.name for each in found.topics])
         expect(0, send(wire, topic, b"a", b"b"))
-        wanted = fetch.FetchTopic(
-            topic, partitions=[fetch.FetchPartition(0, partition_max_bytes=1000)]
-        )
-        request = fetch.FetchRequest(max_wait_ms=1000, min_bytes=1, topics=[wanted])
-        expect([b"a", b"b"], fetched(wire.ask("Fetch", 4, request)))
-        asked = list_offsets.ListOffsetsTopic(
-            topic, [list_offsets.ListOffsetsPartition(0, timestamp=-1)]
-        )
-        ends = wire.ask("ListOffsets", 1, list_offsets.ListOffsetsRequest(-1, topics=[asked]))
-        expect(2, ends.topics[0].partitions[0].offset)
+        expect([b"a", b"b"], fetched(wire, 4, topic))
+        expect(2, offset_at(wire, 1, topic, -1))
         found = wire.ask("FindCoordinator", 0, find_coordinator.FindCoordinatorRequest(group))
         expect(NONE, found.error_code)
         member = joined(wire, group, version=0)
-        commit = offset_commit.OffsetCommitRequest(
-            group,
-            member.generation_id,
-            member.member_id,
-            topics=[
-                offset_commit.OffsetCommitRequestTopic(
-                    topic, partitions=[offset_commit.OffsetCommitRequestPartition(0, 1)]
-                )
-            ],
-        )
-        answer = wire.ask("OffsetCommit", 2, commit)
-        expect(NONE, answer.topics[0].partitions[0].error_code)
-        asked_offsets = offset_fetch.OffsetFetchRequest(
-            group, [offset_fetch.OffsetFetchRequestTopic(topic, [0])]
-        )
-        answer = wire.ask("OffsetFetch", 1, asked_offsets)
-        expect(1, answer.topics[0].partitions[0].committed_offset)
+        of_member = {
+            "generation_id_or_member_epoch": member.generation_id,
+            "member_id": member.member_id,
+        }
+        commit(wire, 2, group, topic, 1, **of_member)
+        expect(1, committed(wire, 1, group, topic))
         beat = heartbeat.HeartbeatRequest(group, member.generation_id, member.member_id)
         expect(NONE, wire.ask("Heartbeat", 0, beat).error_code)
         described = wire.ask("DescribeGroups", 0, describe_groups.DescribeGroupsRequest([group]))
@@ -188,39 +90,9 @@ def lowest_versions(servers: str) -> None:
         leave = leave_group.LeaveGroupRequest(group, member.member_id)
         expect(NONE, wire.ask("LeaveGroup", 0, leave).error_code)
         listed = wire.ask("ListGroups", 0, list_groups.ListGroupsRequest())
-        expect(True, group in {each.group_id for each in listed.groups})
+        assert group in {each.group_id for each in listed.groups}
         deleted = wire.ask("DeleteGroups", 0, delete_groups.DeleteGroupsRequest([group]))
         expect(NONE, deleted.results[0].error_code)
-
-
-def join_request(group: str, member_id: str = "") -> join_group.JoinGroupRequest:
-    protocol = join_group.JoinGroupRequestProtocol("range", SUBSCRIPTION)
-    return join_group.JoinGroupRequest(group, 6000, 6000, member_id, None, "consumer", [protocol])
-
-
-def joined(wire: Wire, group: str, version: int = 5) -> Any:
-    """Joins as the only member and leader, and gives itself an assignment."""
-    member = joining(wire, group, version)
-    assigned(wire, group, member, min(version, 3))
-    return member
-
-
-def assigned(wire: Wire, group: str, leader: Any, version: int = 3) -> None:
-    """Has the leader give itself everything."""
-    assignment = sync_group.SyncGroupRequestAssignment(leader.member_id, b"all")
-    request = sync_group.SyncGroupRequest(
-        group, leader.generation_id, leader.member_id, assignments=[assignment]
-    )
-    expect(b"all", bytes(wire.ask("SyncGroup", version, request).assignment))
-
-
-def joining(wire: Wire, group: str, version: int = 5) -> Any:
-    """The answer to a join, with the member id that new versions must bring."""
-    answer = wire.ask("JoinGroup", version, join_request(group))
-    if answer.error_code == MEMBER_ID_REQUIRED:
-        answer = wire.ask("JoinGroup", version, join_request(group, answer.member_id))
-    expect(NONE, answer.error_code)
-    return answer
 
 
 def message_set(magic: int) -> bytes:
@@ -298,21 +170,14 @@ def newest_versions(servers: str) -> None:
         answer = wire.ask("Metadata", 13, metadata.MetadataRequest([by_id]))
         expect((NONE, topic), (answer.error_code, answer.topics[0].name))
         for version in range(13, 18):
-            partition = fetch.FetchPartition(0, partition_max_bytes=1000)
-            wanted = fetch.FetchTopic(topic_id=topic_id, partitions=[partition])
-            request = fetch.FetchRequest(max_wait_ms=1000, min_bytes=1, topics=[wanted])
-            expect([b"value"], fetched(wire.ask("Fetch", version, request))[:1])
+            expect([b"value"], fetched(wire, version, topic_id=topic_id)[:1])
         for timestamp, offset in ((-1, 3), (-2, 0), (-3, 0), (-4, 0), (-5, -1)):
-            asked = list_offsets.ListOffsetsPartition(0, timestamp=timestamp)
-            topics = [list_offsets.ListOffsetsTopic(topic, [asked])]
-            lookup = list_offsets.ListOffsetsRequest(-1, topics=topics, timeout_ms=1000)
-            found = wire.ask("ListOffsets", 10, lookup).topics[0].partitions[0]
-            expect((timestamp, NONE, offset), (timestamp, found.error_code, found.offset))
+            expect((timestamp, offset), (timestamp, offset_at(wire, 10, topic, timestamp)))
         nobody = fresh("nobody")
         described = wire.ask("DescribeGroups", 6, describe_groups.DescribeGroupsRequest([nobody]))
         (group,) = described.groups
         expect(
-            (69, "Dead", f"Group {nobody} not found."),
+            (GROUP_ID_NOT_FOUND, "Dead", f"Group {nobody} not found."),
             (group.error_code, group.group_state, group.error_message),
         )
         found = wire.ask("DescribeCluster", 2, describe_cluster.DescribeClusterRequest())
@@ -328,7 +193,7 @@ def pipelined(servers: str) -> None:
         topic = create(wire)
         request = metadata.MetadataRequest([metadata.MetadataRequestTopic(name=topic)])
         wire.socket.sendall(b"".join(wire.frame("Metadata", 5, request) for _ in range(PIPELINED)))
-        first = wire._count - PIPELINED + 1
+        first = wire.sent_count - PIPELINED + 1
         for number in range(first, first + PIPELINED):
             expect([topic], [each.name for each in wire.receive("Metadata", 5).topics])
             expect(number, wire.correlation_id)
@@ -361,7 +226,7 @@ def vanishes_before_sync(servers: str) -> None:
     started = time.monotonic()
     with wire_to(servers) as wire:
         joined(wire, group)
-    expect(True, time.monotonic() - started < 15)
+    assert time.monotonic() - started < 15, "the session of the one that is gone goes on"
 
 
 def vanishes_in_join(servers: str) -> None:
@@ -375,7 +240,7 @@ def vanishes_in_join(servers: str) -> None:
             wait_for_rebalance(wire, group, leader)
         started = time.monotonic()
         while len(leader.members) != 1 or leader.generation_id == 1:
-            expect(True, time.monotonic() - started < 30)
+            assert time.monotonic() - started < 30, "the one that is gone stays in the group"
             leader = wire.ask("JoinGroup", 5, join_request(group, leader.member_id))
             expect(NONE, leader.error_code)
             if len(leader.members) != 1:
@@ -387,10 +252,10 @@ def vanishes_in_join(servers: str) -> None:
 def wait_for_rebalance(wire: Wire, group: str, member: Any) -> None:
     """Sends heartbeats until one is told to join again."""
     beat = heartbeat.HeartbeatRequest(group, member.generation_id, member.member_id)
-    deadline = time.monotonic() + 30
-    while wire.ask("Heartbeat", 0, beat).error_code != REBALANCE_IN_PROGRESS:
-        expect(True, time.monotonic() < deadline)
-        time.sleep(0.05)
+    wait_until(
+        lambda: wire.ask("Heartbeat", 0, beat).error_code == REBALANCE_IN_PROGRESS,
+        "the group rebalances",
+    )
 
 
 def expired_offsets(servers: str) -> None:
@@ -399,18 +264,8 @@ def expired_offsets(servers: str) -> None:
     with wire_to(servers) as wire:
         topic = create(wire)
         wire.ask("FindCoordinator", 0, find_coordinator.FindCoordinatorRequest(group))
-        partitions = [offset_commit.OffsetCommitRequestPartition(0, 1)]
-        topics = [offset_commit.OffsetCommitRequestTopic(topic, partitions=partitions)]
-        request = offset_commit.OffsetCommitRequest(group, retention_time_ms=1, topics=topics)
-        answer = wire.ask("OffsetCommit", 2, request)
-        expect(NONE, answer.topics[0].partitions[0].error_code)
-        asked = offset_fetch.OffsetFetchRequest(
-            group, [offset_fetch.OffsetFetchRequestTopic(topic, [0])]
-        )
-        deadline = time.monotonic() + 30
-        while wire.ask("OffsetFetch", 1, asked).topics[0].partitions[0].committed_offset != -1:
-            expect(True, time.monotonic() < deadline)
-            time.sleep(0.2)
+        commit(wire, 2, group, topic, 1, retention_time_ms=1)
+        wait_until(lambda: committed(wire, 1, group, topic) == -1, "the offset is gone")
 
 
 def console(servers: str) -> None:
@@ -422,7 +277,7 @@ def console(servers: str) -> None:
         cluster = wire.ask("DescribeCluster", 0, describe_cluster.DescribeClusterRequest(True))
         node = str(cluster.brokers[0].broker_id)
         everything = wire.ask("Metadata", 8, metadata.MetadataRequest(None, True, True, True))
-        expect(True, topic in {each.name for each in everything.topics})
+        assert topic in {each.name for each in everything.topics}
         directories = wire.ask("DescribeLogDirs", 1, describe_log_dirs.DescribeLogDirsRequest(None))
         sizes = {
             (each.name, partition.partition_index): partition.partition_size
@@ -446,7 +301,7 @@ def console(servers: str) -> None:
             )
             expect("log.cleanup.policy", policy.synonyms[0].name)
             expect(version >= 3, bool(policy.documentation))
-            expect(True, "log.retention.hours" in {entry.name for entry in of_broker.configs})
+            assert "log.retention.hours" in {entry.name for entry in of_broker.configs}
         expect((0, 2, 1), lag(wire, topic, group))
 
 
@@ -454,14 +309,13 @@ def lag(wire: Wire, topic: str, group: str) -> tuple[int, int, int]:
     """Commits offset 2 for a member, and reads back the group's error, that offset and the lag."""
     wire.ask("FindCoordinator", 1, find_coordinator.FindCoordinatorRequest(group))
     member = joined(wire, group)
-    partitions = [offset_commit.OffsetCommitRequestPartition(0, 2)]
-    topics = [offset_commit.OffsetCommitRequestTopic(topic, partitions=partitions)]
-    request = offset_commit.OffsetCommitRequest(
-        group, member.generation_id, member.member_id, topics=topics
-    )
-    wire.ask("OffsetCommit", 7, request)
+    of_member = {
+        "generation_id_or_member_epoch": member.generation_id,
+        "member_id": member.member_id,
+    }
+    commit(wire, 7, group, topic, 2, **of_member)
     listed = wire.ask("ListGroups", 4, list_groups.ListGroupsRequest(["Stable"]))
-    expect(True, group in {each.group_id for each in listed.groups})
+    assert group in {each.group_id for each in listed.groups}
     described = wire.ask("DescribeGroups", 5, describe_groups.DescribeGroupsRequest([group], True))
     (row,) = described.groups
     expect(
@@ -469,29 +323,26 @@ def lag(wire: Wire, topic: str, group: str) -> tuple[int, int, int]:
         (row.group_state, row.protocol_type, row.protocol_data, len(row.members)),
     )
     offsets = wire.ask("OffsetFetch", 5, offset_fetch.OffsetFetchRequest(group, None))
-    committed = offsets.topics[0].partitions[0].committed_offset
-    asked = list_offsets.ListOffsetsTopic(
-        topic, [list_offsets.ListOffsetsPartition(0, timestamp=-1)]
-    )
-    ends = wire.ask("ListOffsets", 5, list_offsets.ListOffsetsRequest(-1, 0, [asked]))
-    return row.error_code, committed, ends.topics[0].partitions[0].offset - committed
+    offset = offsets.topics[0].partitions[0].committed_offset
+    return row.error_code, offset, offset_at(wire, 5, topic, -1) - offset
 
 
 def transactions(servers: str) -> None:
     """A transactional id."""
     with wire_to(servers) as wire:
         name = fresh("tx")
+        request = init_producer_id.InitProducerIdRequest(name, 60_000)
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
-            request = init_producer_id.InitProducerIdRequest(name, 60_000)
             wire.ask("FindCoordinator", 1, find_coordinator.FindCoordinatorRequest(name, 1))
             code = wire.ask("InitProducerId", 0, request).error_code
             # The coordinator may have to be made first.
-            if code not in (14, 15, 16) or time.monotonic() > deadline:
+            if code not in COORDINATOR_LATER or time.monotonic() > deadline:
                 break
             time.sleep(0.2)
-        if code:
+        if code == TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             raise Refused(f"InitProducerId: error {code}")
+        expect(NONE, code)
 
 
 FEATURES = {
