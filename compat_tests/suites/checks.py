@@ -17,6 +17,7 @@ import inspect
 import json
 import os
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -25,10 +26,17 @@ Check = Callable[[str], "Awaitable[None] | None"]
 
 WAIT_SECONDS = 40
 T0 = 1_600_000_000_000
+CODECS = ("gzip", "snappy", "lz4", "zstd")
+EVERY_PARTITION = {0, 1, 2, 3}
 
 
 class Refused(Exception):
     """The broker says that it has no such thing, and the client stops at that: its last words."""
+
+
+def by_name(*checks: Check) -> dict[str, Check]:
+    """Checks with the names of their features."""
+    return {check.__name__.replace("_", "-"): check for check in checks}
 
 
 def run(checks: Mapping[str, Check]) -> None:
@@ -52,7 +60,7 @@ def attempt(check: Check, servers: str) -> tuple[str, str]:
     except Refused as refused:
         return "refused", str(refused)
     except Exception as error:
-        return "failed", f"{type(error).__name__}: {error}".strip().split("\n")[0]
+        return "failed", in_a_line(error)
     return "passed", ""
 
 
@@ -86,4 +94,67 @@ def refused_by(*errors: type[Exception]) -> Iterator[None]:
     try:
         yield
     except errors as error:
-        raise Refused(f"{type(error).__name__}: {error}".strip().split("\n")[0]) from error
+        raise Refused(in_a_line(error)) from error
+
+
+def in_a_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".strip().split("\n")[0]
+
+
+class Member:
+    """A member of a group in a thread of its own: there `live` polls until the member is to leave,
+    and keeps here what it reads and which partitions it has."""
+
+    def __init__(self, live: Callable[[Member], Awaitable[None] | None]) -> None:
+        self.values: list[int] = []
+        self.assigned: set[int] = set()
+        self._leaving = threading.Event()
+        self._outcome = ("failed", "it does not end")
+        self._thread = threading.Thread(target=self._run, args=(live,), daemon=True)
+        self._thread.start()
+
+    def _run(self, live: Callable[[Member], Awaitable[None] | None]) -> None:
+        self._outcome = attempt(lambda _servers: live(self), "")
+
+    def is_leaving(self) -> bool:
+        return self._leaving.is_set()
+
+    def leave(self) -> None:
+        """Waits for its end, which must be a good one."""
+        self._leaving.set()
+        self._thread.join(WAIT_SECONDS)
+        expect(("passed", ""), self._outcome)
+
+
+def members_come_and_leave(join: Callable[[], Member], send: Callable[[], object]) -> None:
+    """Two members of a group share a topic of four partitions, to which `send` brings the numbers
+    from 0 to 39; then the second one leaves."""
+    first = join()
+    wait_until(lambda: first.assigned == EVERY_PARTITION, "one member has all partitions")
+    second = join()
+    wait_until(
+        lambda: (
+            len(first.assigned) == len(second.assigned) == 2
+            and first.assigned | second.assigned == EVERY_PARTITION
+        ),
+        "two members share the partitions",
+    )
+    send()
+    wait_until(lambda: len(first.values + second.values) >= 40, "all records are read")
+    second.leave()
+    wait_until(lambda: first.assigned == EVERY_PARTITION, "the first has all partitions again")
+    first.leave()
+    expect(list(range(40)), sorted(first.values + second.values))
+
+
+def static_member_returns(join: Callable[[str], Member]) -> None:
+    """Of two members with an instance id, which share two partitions, one is started again."""
+    first, second = join("one"), join("two")
+    wait_until(lambda: len(first.assigned) == len(second.assigned) == 1, "both have one")
+    kept = first.assigned
+    first.leave()
+    again = join("one")
+    wait_until(lambda: bool(again.assigned), "the member is back")
+    expect(kept, again.assigned)
+    again.leave()
+    second.leave()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,12 +23,24 @@ from kafka.errors import (
     KafkaError,
     MessageSizeTooLargeError,
     OffsetOutOfRangeError,
+    TransactionalIdAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
 from kafka.protocol.admin.topics import ElectionType
 from kafka.structs import OffsetAndMetadata
 
-from compat_tests.suites.checks import T0, expect, fresh, refused_by, run, wait_until
+from compat_tests.suites.checks import (
+    CODECS,
+    T0,
+    Member,
+    by_name,
+    expect,
+    fresh,
+    members_come_and_leave,
+    refused_by,
+    run,
+    static_member_returns,
+)
 
 QUICK = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 200, "metadata_max_age_ms": 1000}
 READ_MS = 30_000
@@ -180,78 +191,38 @@ def pause(servers: str) -> None:
         expect(list(range(1, 10)), [record.offset for record in read(consumer, 9)])
 
 
-class Member(threading.Thread):
-    """A member of a group that polls until it is told to leave."""
+def member(servers: str, topic: str, group: str, **config: Any) -> Member:
+    config = {**QUICK, "group_id": group, "enable_auto_commit": False, **config}
 
-    def __init__(self, servers: str, topic: str, group: str, **config: Any) -> None:
-        super().__init__(daemon=True)
-        self.values: list[int] = []
-        self.assigned: set[int] = set()
-        self._leaving = threading.Event()
-        self._consumer = KafkaConsumer(
-            topic,
-            bootstrap_servers=servers,
-            group_id=group,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            **QUICK,
-            **config,
-        )
-        self.start()
+    def live(member: Member) -> None:
+        with consumer_of(servers, **config) as consumer:
+            consumer.subscribe([topic])
+            while not member.is_leaving():
+                for got in consumer.poll(timeout_ms=100).values():
+                    member.values += [int(record.value) for record in got]
+                member.assigned = {each.partition for each in consumer.assignment()}
+                if member.values:
+                    # A poll that ends in the middle of a rebalance leaves nothing to commit.
+                    with contextlib.suppress(KafkaError):
+                        consumer.commit()
 
-    def run(self) -> None:
-        while not self._leaving.is_set():
-            for got in self._consumer.poll(timeout_ms=100).values():
-                self.values += [int(record.value) for record in got]
-            self.assigned = {partition.partition for partition in self._consumer.assignment()}
-            if self.values:
-                # A poll that ends in the middle of a rebalance leaves nothing to commit.
-                with contextlib.suppress(KafkaError):
-                    self._consumer.commit()
-        self._consumer.close()
-
-    def leave(self) -> None:
-        self._leaving.set()
-        self.join(30)
+    return Member(live)
 
 
 def group_with(assignor: type) -> Callable[[str], None]:
     def check(servers: str) -> None:
         topic, group = create(servers, 4), fresh("group")
-        every = {0, 1, 2, 3}
         config = {"partition_assignment_strategy": [assignor]}
-        first = Member(servers, topic, group, **config)
-        wait_until(lambda: first.assigned == every, "one member has all partitions")
-        second = Member(servers, topic, group, **config)
-        wait_until(
-            lambda: (
-                len(first.assigned) == len(second.assigned) == 2
-                and first.assigned | second.assigned == every
-            ),
-            "two members share the partitions",
+        members_come_and_leave(
+            lambda: member(servers, topic, group, **config), lambda: send(servers, topic, 40)
         )
-        send(servers, topic, 40)
-        wait_until(lambda: len(first.values + second.values) >= 40, "all records are read")
-        second.leave()
-        wait_until(lambda: first.assigned == every, "the first has all partitions again")
-        first.leave()
-        expect(list(range(40)), sorted(first.values + second.values))
 
     return check
 
 
 def static(servers: str) -> None:
     topic, group = create(servers, 2), fresh("group")
-    first = Member(servers, topic, group, group_instance_id="one")
-    second = Member(servers, topic, group, group_instance_id="two")
-    wait_until(lambda: len(first.assigned) == len(second.assigned) == 1, "both have one")
-    kept = first.assigned
-    first.leave()
-    again = Member(servers, topic, group, group_instance_id="one")
-    wait_until(lambda: bool(again.assigned), "the member is back")
-    expect(kept, again.assigned)
-    again.leave()
-    second.leave()
+    static_member_returns(lambda name: member(servers, topic, group, group_instance_id=name))
 
 
 def commit(servers: str) -> None:
@@ -316,8 +287,14 @@ def configs(servers: str) -> None:
     with admin_of(servers) as admin:
         changed = ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": "60000"})
         admin.alter_configs([changed])
-        found = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
-        assert "60000" in str(found), "the new value is not described"
+        node = str(admin.describe_cluster()["controller_id"])
+        asked = (ConfigResourceType.TOPIC, topic), (ConfigResourceType.BROKER, node)
+        found = admin.describe_configs(
+            [ConfigResource(*each) for each in asked], config_filter="all"
+        )
+        expect("60000", found["topic"][topic]["retention.ms"]["value"])
+        expect("delete", found["topic"][topic]["cleanup.policy"]["value"])
+        assert "log.retention.hours" in found["broker"][node]
 
 
 def delete_records(servers: str) -> None:
@@ -357,8 +334,10 @@ def logdirs(servers: str) -> None:
 
 def leaders(servers: str) -> None:
     topic = create(servers)
-    with admin_of(servers) as admin, contextlib.suppress(ElectionNotNeededError):
-        admin.elect_leaders(ElectionType.PREFERRED, {topic: [0]})
+    with admin_of(servers) as admin:
+        answer = admin.elect_leaders(ElectionType.PREFERRED, {topic: [0]})
+    (partition,) = answer.replica_election_results[0].partition_result
+    expect(ElectionNotNeededError.errno, partition.error_code)
 
 
 def cluster(servers: str) -> None:
@@ -397,7 +376,7 @@ def transactions(servers: str) -> None:
     topic = create(servers)
     producer = KafkaProducer(bootstrap_servers=servers, transactional_id=fresh("tx"))
     try:
-        with refused_by(KafkaError):
+        with refused_by(TransactionalIdAuthorizationFailedError):
             producer.init_transactions()
         producer.begin_transaction()
         producer.send(topic, b"value").get(30)
@@ -408,33 +387,14 @@ def transactions(servers: str) -> None:
 
 if __name__ == "__main__":
     run(
-        {
-            "acks": acks,
-            **{name: codec(name) for name in ("gzip", "snappy", "lz4", "zstd")},
-            "records": records,
-            "idempotent": idempotent,
-            "assign": assign,
-            "subscribe": subscribe,
-            "seek": seek,
-            "times": times,
-            "pause": pause,
+        by_name(acks, records, idempotent, assign, subscribe, seek, times, pause)
+        | by_name(static, commit, reset, topics, partitions, configs, delete_records, groups)
+        | by_name(logdirs, leaders, cluster, too_large, unknown, transactions)
+        | {name: codec(name) for name in CODECS}
+        | {
             "range": group_with(RangePartitionAssignor),
             "roundrobin": group_with(RoundRobinPartitionAssignor),
             "sticky": group_with(StickyPartitionAssignor),
             "cooperative": group_with(CooperativeStickyAssignor),
-            "static": static,
-            "commit": commit,
-            "reset": reset,
-            "topics": topics,
-            "partitions": partitions,
-            "configs": configs,
-            "delete-records": delete_records,
-            "groups": groups,
-            "logdirs": logdirs,
-            "leaders": leaders,
-            "cluster": cluster,
-            "too-large": too_large,
-            "unknown": unknown,
-            "transactions": transactions,
         }
     )
