@@ -110,13 +110,6 @@ func (s *seen) set(partitions []int32, is bool) {
 	}
 }
 
-func (s *seen) only(partitions []int32) {
-	s.Lock()
-	s.assigned = nil
-	s.Unlock()
-	s.set(partitions, true)
-}
-
 func (s *seen) add(value string) {
 	s.Lock()
 	defer s.Unlock()

@@ -20,7 +20,6 @@ import org.apache.kafka.clients.admin.*;
 import org.apache.kafka.clients.consumer.*;
 import org.apache.kafka.clients.producer.*;
 import org.apache.kafka.common.ElectionType;
-import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.*;
@@ -59,7 +58,7 @@ public class Matrix {
                 outcome = "failed";
                 note = error.toString();
             }
-            note = note.split("\n")[0].replace("\\", "\\\\").replace("\"", "\\\"");
+            note = note.split("\n")[0].replaceAll("\\p{Cntrl}", " ").replaceAll("[\\\\\"]", "\\\\$0");
             System.out.printf(
                 "{\"feature\": \"%s\", \"outcome\": \"%s\", \"note\": \"%s\"}%n", feature, outcome, note);
             System.out.flush();
@@ -313,7 +312,6 @@ public class Matrix {
         private final KafkaConsumer<String, String> consumer;
 
         Member(String topic, String group, String... pairs) {
-            Map<String, Object> config = config(pairs);
             String[] all = new String[pairs.length + 2];
             System.arraycopy(pairs, 0, all, 0, pairs.length);
             all[pairs.length] = "group.id";
@@ -580,7 +578,7 @@ public class Matrix {
         try (KafkaProducer<String, String> producer = producer("transactional.id", fresh("tx"))) {
             try {
                 producer.initTransactions();
-            } catch (KafkaException error) {
+            } catch (TransactionalIdAuthorizationException error) {
                 throw new Refused(error);
             }
             producer.beginTransaction();
