@@ -1,26 +1,24 @@
 """The clients' programs of checks, as `scripts/compatibility` runs them, in the versions that are
 installed here. What those programs check is in `suites/features.py`; groups, which take long, have
-tests of their own beside this one."""
+tests of their own beside this one. And what runs them, when things go wrong."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from compat_tests.suites import __main__ as command
 from compat_tests.suites.all import SUITES
+from compat_tests.suites.install import ROOT, CannotInstall, call
 from compat_tests.suites.install import SUITES as PROGRAMS
-from compat_tests.suites.install import CannotInstall
-from compat_tests.suites.run import run_features
-from compat_tests.suites.suite import Suite
+from compat_tests.suites.run import run_features, run_suite
+from compat_tests.suites.suite import Prepare, Result, Suite
 
 PROGRAM_SECONDS_MAX = 120
-IN_PYTHON = {
-    "aiokafka": "aiokafka",
-    "kafka-python": "kafka_python",
-    "confluent-kafka": "confluent_kafka",
-}
 
 # Checked by `test_aiokafka.py` and its like.
 ELSEWHERE = {
@@ -32,41 +30,98 @@ ELSEWHERE = {
 pytestmark = pytest.mark.timeout(300)
 
 
-def check(suite: Suite, command: list[str], servers: str) -> None:
+def check(name: str, program: list[str] | None, servers: str) -> None:
     """Runs a suite in its newest version; what fails gets a second try, as clients may get stuck on
-    a busy machine."""
-    features = [
-        feature
-        for feature in suite.features
-        if feature not in ELSEWHERE and suite.why_absent(suite.versions[0], feature) is None
-    ]
-    results = run_features(command, servers, features, PROGRAM_SECONDS_MAX)
+    a busy machine. Without a program it is the `matrix.py` of the client that is installed here."""
+    (suite,) = (suite for suite in SUITES if suite.name == name)
+    folder = PROGRAMS / name.replace("-", "_")
+    program = program or [sys.executable, str(folder / "matrix.py")]
+    features = [feature for feature in suite.present() if feature not in ELSEWHERE]
+    results = run_features(program, servers, features, PROGRAM_SECONDS_MAX)
     for feature, result in results.items():
         if not suite.is_expected(feature, result):
-            again = run_features(command, servers, [feature], PROGRAM_SECONDS_MAX)
+            again = run_features(program, servers, [feature], PROGRAM_SECONDS_MAX)
             assert suite.is_expected(feature, again[feature]), (feature, result, again[feature])
 
 
-def named(name: str) -> Suite:
-    (suite,) = (suite for suite in SUITES if suite.name == name)
-    return suite
-
-
-@pytest.mark.parametrize("name", IN_PYTHON)
+@pytest.mark.parametrize("name", ["aiokafka", "kafka-python", "confluent-kafka"])
 def test_every_feature_of_a_client_in_python_works(bootstrap_servers: str, name: str) -> None:
-    program = PROGRAMS / IN_PYTHON[name] / "matrix.py"
-    check(named(name), [sys.executable, str(program)], bootstrap_servers)
+    check(name, None, bootstrap_servers)
 
 
 def test_old_and_odd_peers_and_consoles_are_answered(bootstrap_servers: str) -> None:
-    command = [sys.executable, str(PROGRAMS / "wire" / "matrix.py")]
-    check(named("wire"), command, bootstrap_servers)
+    check("wire", None, bootstrap_servers)
 
 
 def test_every_feature_of_kafkajs_works(bootstrap_servers: str, tmp_path: Path) -> None:
-    suite = named("kafkajs")
+    (suite,) = (suite for suite in SUITES if suite.name == "kafkajs")
     try:
-        command = suite.prepare(suite.versions[0], tmp_path / "kafkajs")
+        program = suite.prepare(suite.versions[0], tmp_path / "kafkajs")
     except CannotInstall as missing:
-        pytest.skip(f"kafkajs {missing}")
-    check(suite, command, bootstrap_servers)
+        pytest.skip(f"kafkajs: {missing}")
+    check("kafkajs", program, bootstrap_servers)
+
+
+def program_of(words: str) -> list[str]:
+    return [sys.executable, "-c", f"import json, os, subprocess, sys, time\n{words}"]
+
+
+SAYS_ONE = 'print(json.dumps({"feature": "one", "outcome": "passed", "note": ""}), flush=True)\n'
+
+
+def test_what_a_program_does_not_get_to_has_failed_and_says_why() -> None:
+    program = program_of(SAYS_ONE + 'print("{half", end="", flush=True)\nimport nowhere')
+    results = run_features(program, "", ["one", "two"], PROGRAM_SECONDS_MAX)
+    why = "the program ended with status 1: ModuleNotFoundError: No module named 'nowhere'"
+    assert results == {"one": Result("passed"), "two": Result("failed", why)}
+
+
+def test_a_program_that_does_not_end_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    program = program_of(
+        'child = subprocess.Popen(["sleep", "600"])\n'
+        f'open({str(pids)!r}, "w").write(f"{{os.getpid()}} {{child.pid}}")\n'
+        f"{SAYS_ONE}time.sleep(600)"
+    )
+    results = run_features(program, "", ["one", "two"], 3)
+    assert results == {"one": Result("passed"), "two": Result("failed", "not done in 3 s")}
+    program_pid, child_pid = map(int, pids.read_text().split())
+    with pytest.raises(ProcessLookupError):
+        os.kill(program_pid, 0)
+    # Nobody may be there who waits for an orphan.
+    state = Path(f"/proc/{child_pid}/stat")
+    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def suite_of(name: str, prepare: Prepare) -> Suite:
+    features = {"one": "one", "two": "two", "three": "three"}
+    absent = {"three": "it has none"}
+    return Suite(name, ("1",), "a test", prepare, features=features, absent=absent)
+
+
+def test_a_client_that_cannot_be_installed_is_told_and_the_others_are_tried(
+    bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prepare(_version: str, _folder: Path) -> list[str]:
+        call(program_of('sys.exit("no such version")'))
+        raise AssertionError
+
+    program = program_of(SAYS_ONE)
+    suites = [suite_of("gone", prepare), suite_of("there", lambda *_: program)]
+    monkeypatch.setattr(command, "CACHE", tmp_path)
+    first, *others = command.run(suites, ["asyncbroker"])
+    assert first.startswith("gone 1 was not tried: ")
+    assert first.endswith("ended with status 1: no such version")
+    assert others == ["there 1, two: failed the program ended with status 0"]
+    (kept,) = (tmp_path / "results").iterdir()
+    assert kept.name == "there 1 asyncbroker.json"
+    assert run_suite(suites[1], program, "")["three"] == Result("absent", "it has none")
+
+
+def test_a_client_that_nobody_knows_is_refused_with_those_that_there_are() -> None:
+    arguments = [sys.executable, "-m", "compat_tests.suites", "--client", "kafka"]
+    refused = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert "invalid choice: 'kafka'" in refused.stderr
+    for suite in SUITES:
+        assert suite.name in refused.stderr

@@ -1,11 +1,12 @@
 """Brings clients here, from the registries of their languages, each version into a folder of its
-own below the cache. What is there already is not fetched again."""
+own below the cache. What is there already, made of the same things, is not made again."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -13,88 +14,93 @@ SUITES = Path(__file__).parent
 
 
 class CannotInstall(Exception):
-    """A tool that the client's language needs is not here."""
+    """A client is not here and cannot be brought here, and why."""
 
 
 def need(tool: str) -> str:
-    """The path of a program; CannotInstall if this machine has none."""
+    """The path of a program."""
     path = shutil.which(tool)
     if path is None:
-        raise CannotInstall(f"needs {tool}")
+        raise CannotInstall(f"it needs {tool}, which is not installed")
     return path
 
 
-def call(command: list[str], folder: Path | None = None) -> None:
-    """Runs a program to a good end, or raises with what it said."""
+def call(command: list[str], folder: Path | None = None) -> str:
+    """Runs a program to a good end; what it printed."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}: {done.stdout}{done.stderr}")
+        said = (done.stdout + done.stderr).strip()
+        raise CannotInstall(f"{' '.join(command)} ended with status {done.returncode}: {said}")
+    return done.stdout
 
 
-def python_with(folder: Path, *requirements: str) -> str:
-    """The interpreter of a virtual environment that has these packages and nothing else."""
-    python = folder / "bin" / "python"
-    done = folder / "installed"
-    if not done.exists():
+def made_of(parts: list[str], folder: Path, make: Callable[[], object]) -> None:
+    """Makes what is in a folder, from nothing, unless it was made of the same parts."""
+    stamp, wanted = folder / "made-of", "\n".join(parts)
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    make()
+    stamp.write_text(wanted)
+
+
+def python_program(folder: Path, name: str, *requirements: str) -> list[str]:
+    """The command of a client's `matrix.py`, with a virtual environment that has these packages and
+    nothing else."""
+    python = str(folder / "bin" / "python")
+
+    def make() -> None:
         call([sys.executable, "-m", "venv", str(folder)])
-        call([str(python), "-m", "pip", "install", "--quiet", *requirements])
-        done.touch()
-    return str(python)
+        call([python, "-m", "pip", "install", "--quiet", *requirements])
+
+    made_of([sys.executable, *requirements], folder, make)
+    return [python, str(SUITES / name / "matrix.py")]
 
 
-def python_program(name: str, folder: Path, *requirements: str) -> list[str]:
-    """The command of a client's `matrix.py`, with the client in an environment of its own."""
-    return [python_with(folder, *requirements), str(SUITES / name / "matrix.py")]
-
-
-def node_program(name: str, folder: Path, *packages: str) -> list[str]:
+def node_program(folder: Path, name: str, *packages: str) -> list[str]:
     """The command of a client's `matrix.js`, with the client from npm beside a copy of it."""
     node, npm = need("node"), need("npm")
-    if not (folder / "installed").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        call([npm, "install", "--silent", "--prefix", str(folder), *packages])
-        (folder / "installed").touch()
-    program = folder / "matrix.js"
-    shutil.copy(SUITES / name / "matrix.js", program)
-    return [node, str(program)]
+    install = [npm, "install", "--silent", "--prefix", str(folder), *packages]
+    made_of(list(packages), folder, lambda: call(install))
+    return [node, str(shutil.copy(SUITES / name / "matrix.js", folder))]
 
 
-def go_program(name: str, folder: Path, *modules: str) -> list[str]:
+def go_program(folder: Path, name: str, *modules: str) -> list[str]:
     """A client's `main.go`, built with these modules."""
     go = need("go")
-    folder.mkdir(parents=True, exist_ok=True)
     sources = [SUITES / "go" / "checks.go", SUITES / name / "main.go"]
-    texts = [source.read_text() for source in sources]
-    if (
-        not (folder / "matrix").exists()
-        or [(folder / source.name).read_text() for source in sources] != texts
-    ):
+
+    def make() -> None:
         for source in sources:
-            shutil.copy(source, folder / source.name)
-        if not (folder / "go.mod").exists():
-            call([go, "mod", "init", "matrix"], folder)
+            shutil.copy(source, folder)
+        call([go, "mod", "init", "matrix"], folder)
         call([go, "get", *modules], folder)
-        (folder / "matrix").unlink(missing_ok=True)
         call([go, "build", "-o", "matrix", "."], folder)
+
+    made_of([*modules, *(source.read_text() for source in sources)], folder, make)
     return [str(folder / "matrix")]
 
 
-def kafka_classpath(version: str) -> str:
-    """The jars of Apache Kafka, resolved from Maven."""
-    script = f'source scripts/lib.sh; KAFKA_VERSION={version}; cat "$(need_kafka_classpath)"'
-    done = subprocess.run(
-        ["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
+def from_lib(words: str) -> str:
+    """What some words of `scripts/lib.sh` print."""
+    return call(["bash", "-c", f"source scripts/lib.sh; {words}"], ROOT).strip()
+
+
+def kafka_version() -> str:
+    """The version of Apache Kafka that this broker is compared with."""
+    return from_lib('echo "$KAFKA_VERSION"')
+
+
+def kafka_classpath(version: str) -> Path:
+    """The file with the classpath of Apache Kafka's jars, which come from Maven."""
+    return Path(from_lib(f"need_java; KAFKA_VERSION={version}; need_kafka_classpath"))
 
 
 def java_classes(folder: Path, version: str) -> str:
     """A classpath of Apache Kafka's jars, and of the programs here compiled against them."""
-    javac, jars = need("javac"), kafka_classpath(version)
+    jars = kafka_classpath(version).read_text().strip()
     sources = sorted((SUITES / "java").glob("*.java"))
-    stamp = "".join(source.read_text() for source in sources)
-    if not (folder / "compiled").exists() or (folder / "compiled").read_text() != stamp:
-        folder.mkdir(parents=True, exist_ok=True)
-        call([javac, "-nowarn", "-d", str(folder), "-cp", jars, *map(str, sources)])
-        (folder / "compiled").write_text(stamp)
+    compile_ = [need("javac"), "-nowarn", "-d", str(folder), "-cp", jars, *map(str, sources)]
+    made_of([jars, *(source.read_text() for source in sources)], folder, lambda: call(compile_))
     return f"{folder}:{jars}"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Final
 
 from compat_tests.suites.suite import Result, Suite
 
 Results = Mapping[tuple[str, str, str], Mapping[str, Result]]
 """By suite, version and broker."""
 
-BROKERS = ("asyncbroker", "Apache Kafka")
+OURS: Final = "asyncbroker"
+# Their names for the command line, and in words.
+BROKERS: Final = {OURS: OURS, "kafka": "Apache Kafka"}
 
 MARKS = {"passed": "✓", "refused": "refused", "failed": "**failed**", "absent": "–"}
 
@@ -19,14 +22,15 @@ HEAD = """\
 
 Made by `scripts/compatibility`, never by hand: it runs every client below against asyncbroker and
 against Apache Kafka {kafka} on the same machine. Clients come from the package registries of their
-languages, in the versions that are named.
+languages, in the versions that are named. On a busy machine clients have troubles of their own, so
+what fails is tried again, up to twice; the last try counts.
 
 ✓: it works. *refused*: the broker says that it does not have it, and the client stops with a clear
 error. **failed**: it does not work. –: the client has no such thing. Numbers lead to reasons below
 each table.
 
 Where a row says "members come and leave": one member has all four partitions; a second joins, and
-each has two; all records are read and committed; the second leaves, and the first has them all.
+each has two; all records are read, each once; the second leaves, and the first has them all.
 """
 
 
@@ -59,7 +63,7 @@ def tally(results: Mapping[str, Result]) -> str:
 def table(suite: Suite, results: Results) -> str:
     """One client: features down, versions and brokers across, reasons below."""
     columns = [(version, broker) for version in suite.versions for broker in BROKERS]
-    head = " | ".join(f"{version}, {broker}" for version, broker in columns)
+    head = " | ".join(f"{version}, {BROKERS[broker]}" for version, broker in columns)
     lines = [
         f"## {suite.name}\n",
         f"Where its checks come from: {suite.origin}.\n",
@@ -81,7 +85,7 @@ def cell(suite: Suite, feature: str, result: Result, broker: str, notes: dict[st
     mark = MARKS[result.outcome]
     reason = result.note
     known = suite.expected.get(feature)
-    if known is not None and known.outcome == result.outcome and broker == BROKERS[0]:
+    if known is not None and known.outcome == result.outcome and broker == OURS:
         reason = f"{known.note}. The client: {result.note}" if result.note else known.note
     if not reason:
         return mark

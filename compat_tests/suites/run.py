@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,20 +20,17 @@ SUITE_SECONDS_MAX = 600
 RETRIES = 2
 
 
-def run_suite(suite: Suite, version: str, command: list[str], servers: str) -> dict[str, Result]:
+def run_suite(suite: Suite, command: list[str], servers: str) -> dict[str, Result]:
     """What became of every feature. What fails is tried again in a process of its own, as is what
     comes after a feature that took all the time."""
-    present = [name for name in suite.features if suite.why_absent(version, name) is None]
-    tried = run_features(command, servers, present, SUITE_SECONDS_MAX)
+    results = run_features(command, servers, suite.present(), SUITE_SECONDS_MAX)
     for _ in range(RETRIES):
-        for feature, result in tried.items():
+        for feature, result in results.items():
             if result.outcome == "failed":
-                tried |= run_features(command, servers, [feature], FEATURE_SECONDS_MAX)
-    results: dict[str, Result] = {}
+                print(f"  {feature}: failed {result.note}; again", file=sys.stderr)
+                results |= run_features(command, servers, [feature], FEATURE_SECONDS_MAX)
+    results |= {feature: Result("absent", why) for feature, why in suite.absent.items()}
     for feature in suite.features:
-        results[feature] = tried.get(feature) or Result(
-            "absent", suite.why_absent(version, feature) or ""
-        )
         print(f"  {feature}: {results[feature].outcome} {results[feature].note}", file=sys.stderr)
     return results
 
@@ -41,23 +40,35 @@ def run_features(
 ) -> dict[str, Result]:
     """What a program says of features, one after the other."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
-    with tempfile.TemporaryFile("w+") as words:
+    with tempfile.TemporaryFile("w+") as words, tempfile.TemporaryFile("w+") as troubles:
+        process = subprocess.Popen(
+            [*command, servers, *features],
+            stdout=words,
+            stderr=troubles,
+            env=environment,
+            start_new_session=True,
+        )
         try:
-            subprocess.run(
-                [*command, servers, *features],
-                stdout=words,
-                stderr=subprocess.DEVNULL,
-                timeout=seconds_max,
-                env=environment,
-            )
+            missing = f"the program ended with status {process.wait(seconds_max)}"
         except subprocess.TimeoutExpired:
-            late = f"not done in {seconds_max:.0f} s"
-        else:
-            late = "the program ended without a word of it"
-        words.seek(0)
-        said = [json.loads(line) for line in words if line.startswith("{")]
+            missing = f"not done in {seconds_max:.0f} s"
+        finally:
+            end_session(process)
+        for file in (words, troubles):
+            file.seek(0)
+        # One that was ended may have been in the middle of a line.
+        said = [json.loads(line) for line in words if line.startswith("{") and line.endswith("\n")]
+        if last := troubles.read().strip().rpartition("\n")[2]:
+            missing += f": {last}"
     results = {each["feature"]: Result(each["outcome"], each["note"]) for each in said}
-    return {feature: results.get(feature, Result("failed", late)) for feature in features}
+    return {feature: results.get(feature, Result("failed", missing)) for feature in features}
+
+
+def end_session(process: subprocess.Popen[bytes]) -> None:
+    """Ends a program, and what it has started and left behind."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def save(results: dict[str, Result], path: Path) -> None:
@@ -68,5 +79,7 @@ def save(results: dict[str, Result], path: Path) -> None:
 
 
 def load(path: Path) -> dict[str, Result]:
-    """The results of one run."""
+    """The results of one run; none if there was none."""
+    if not path.exists():
+        return {}
     return {name: Result(*row) for name, row in json.loads(path.read_text()).items()}

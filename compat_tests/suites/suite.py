@@ -25,8 +25,7 @@ class Suite:
     """A client: its versions, where its checks come from, and what they are expected to say.
 
     `absent` has what the client cannot do, `expected` the outcome that this broker is known to give
-    where that is not "passed"; each with the reason. Both are by feature. `absent_in` is `absent`
-    for single versions.
+    where that is not "passed"; each with the reason. Both are by feature.
     """
 
     name: str
@@ -35,12 +34,11 @@ class Suite:
     prepare: Prepare
     features: Mapping[str, str] = field(default_factory=lambda: FEATURES)
     absent: Mapping[str, str] = field(default_factory=dict)
-    absent_in: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     expected: Mapping[str, Result] = field(default_factory=dict)
 
-    def why_absent(self, version: str, feature: str) -> str | None:
-        """Why a version has no such feature; None if it has."""
-        return self.absent_in.get(version, {}).get(feature, self.absent.get(feature))
+    def present(self) -> list[str]:
+        """The features that the client has."""
+        return [feature for feature in self.features if feature not in self.absent]
 
     def is_expected(self, feature: str, result: Result) -> bool:
         """Whether this broker may give this result."""
