@@ -113,7 +113,11 @@ def write_report() -> bool:
 
 def main() -> int:
     """The command."""
-    parser = argparse.ArgumentParser(prog="scripts/compatibility", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="scripts/compatibility",
+        description="Runs every client against this broker and against Apache Kafka, and writes "
+        "docs/compatibility.md from what became of it.",
+    )
     names = [suite.name for suite in SUITES]
     again = "only this one; may be given again"
     parser.add_argument("--client", action="append", choices=names, help=again)

@@ -541,8 +541,10 @@ func transactions() error {
 	defer made.Close()
 	ctx, cancel := within()
 	defer cancel()
-	must(made.BeginTransaction())
-	err := made.ProduceSync(ctx, &kgo.Record{Topic: topic, Value: []byte("value")}).FirstErr()
+	err := made.BeginTransaction()
+	if err == nil {
+		err = made.ProduceSync(ctx, &kgo.Record{Topic: topic, Value: []byte("value")}).FirstErr()
+	}
 	// It keeps the words only.
 	if err != nil && strings.Contains(err.Error(), kerr.TransactionalIDAuthorizationFailed.Message) {
 		return refused{err}
