@@ -148,9 +148,9 @@ def _decoder_of(side: str, fields: Sequence[TypedField], formats: Formats) -> De
     schema = pa.schema([arrow_field(field) for field in decoded_fields(fields, side)])
     form = formats.of(side)
     if form == STRING:
-        return lambda values: _decode_by_value(values, schema, _read_strings)
+        return lambda values: _decode_by_value(values, schema, _read_strings, _readable)
     if form == JSON:
-        return lambda values: _decode_json(values, schema)
+        return lambda values: _decode_by_value(values, schema, _read_json, _readable_json)
     read = avro_reader(form, formats.schema_of(side) or "")
     return lambda values: _decode_avro(values, schema, read)
 
@@ -168,12 +168,16 @@ def _spread(
 
 
 Read = Callable[[pa.Array, pa.Schema], list[pa.Array]]
+"""Makes columns of values, none of them null; refuses all of them for a single bad one."""
 
 
 def _decode_by_value(
-    values: pa.Array, schema: pa.Schema, read: Read
+    values: pa.Array,
+    schema: pa.Schema,
+    read: Read,
+    readable: Callable[[pa.Array, pa.Schema, Read], Mask],
 ) -> tuple[dict[str, pa.Array], Mask]:
-    """Reads all that is not null together and, if that fails, without the bad ones."""
+    """Reads all that is not null together and, if that fails, those that are `readable`."""
     count = len(values)
     places = np.flatnonzero(np.asarray(values.is_valid()))
     failed = np.zeros(count, np.bool_)
@@ -181,7 +185,7 @@ def _decode_by_value(
     try:
         return _spread(read(present, schema), schema, places, count), failed
     except _REFUSALS:
-        good = _readable(present, schema, read)
+        good = readable(present, schema, read)
     failed[places[~good]] = True
     places = places[good]
     arrays = read(present.filter(pa.array(good)), schema)
@@ -218,29 +222,16 @@ def _read_strings(values: pa.Array, schema: pa.Schema) -> list[pa.Array]:
 # ---- JSON
 
 
-def _decode_json(values: pa.Array, schema: pa.Schema) -> tuple[dict[str, pa.Array], Mask]:
+def _readable_json(values: pa.Array, schema: pa.Schema, read: Read) -> Mask:
+    """Nearly all that is bad is no JSON at all, which Python tells faster than halves do."""
+    good = np.fromiter(map(_is_object, values.to_pylist()), np.bool_, len(values))
+    good[good] = _readable(values.filter(pa.array(good)), schema, read)
+    return good
+
+
+def _is_object(value: bytes) -> bool:
     try:
-        return _decode_at_once(values, schema)
-    except _REFUSALS:
-        pass
-    # Nearly all that is bad is no JSON at all, which Python tells faster than halves do.
-    is_object = np.fromiter(map(_is_null_or_object, values.to_pylist()), np.bool_, len(values))
-    masked = pc.if_else(pa.array(is_object), values, pa.scalar(None, values.type))
-    arrays, failed = _decode_by_value(masked, schema, _read_json)
-    return arrays, failed | ~is_object
-
-
-def _decode_at_once(values: pa.Array, schema: pa.Schema) -> tuple[dict[str, pa.Array], Mask]:
-    places = np.flatnonzero(np.asarray(values.is_valid()))
-    count = len(values)
-    present = values if len(places) == count else values.take(pa.array(places))
-    arrays = _read_json(present, schema)
-    return _spread(arrays, schema, places, count), np.zeros(count, np.bool_)
-
-
-def _is_null_or_object(value: bytes | None) -> bool:
-    try:
-        return value is None or isinstance(json.loads(value), dict)
+        return isinstance(json.loads(value), dict)
     except (ValueError, RecursionError):
         return False
 
