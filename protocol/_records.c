@@ -2,7 +2,8 @@
  * buffers, and records encoded from Arrow's buffers.
  *
  * The maps of a batch and of a record are in batches.py and records.py; what is refused here is
- * what the Python of records.py and of the Spark source's fields.py refuses, which tests hold it to.
+ * what the Python of those, and of the Spark source's fields.py and encoder.py, refuses, which tests
+ * hold it to.
  * Everything that is read is a stranger's: a length is held against what is left before it is used.
  *
  * Work is done in two passes over the same bytes, without the GIL: the first checks and measures,
@@ -816,7 +817,7 @@ static PyObject *records_decode(PyObject *module, PyObject *arguments)
         if (payloads != NULL) {
             /* Then no offset of Arrow's can have more than 32 bits. */
             if (total > INT32_MAX)
-                PyErr_SetString(PyExc_OverflowError, "payloads of more than 2 GiB");
+                PyErr_SetString(PyExc_ValueError, "payloads of more than 2 GiB");
             else
                 columns = decode_all(&output, rows.buf, payloads, count);
             for (Py_ssize_t index = 0; index < count; index++)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from asyncbroker.protocol.batches import CONTROL_BIT, TRANSACTIONAL_BIT, batches, read_header
 from asyncbroker.protocol.batches import verify_crc as crc_matches
-from asyncbroker.protocol.records import BatchHeader
+from asyncbroker.protocol.records import BatchHeader, CorruptBatch
 from asyncbroker.spark.extension import EXTENSION
 
 Rows = npt.NDArray[np.int64]
@@ -49,8 +49,9 @@ def batch_table(
         return rows
     data, end, is_sound = extension.scan(records, checks_crcs)
     if not is_sound:
-        # It says why.
+        # It says why; and nothing is left out should it see nothing wrong.
         read_header(records, end)
+        raise CorruptBatch(f"no batch begins at byte {end}")
     return np.frombuffer(data, np.int64).reshape(-1, COLUMN_COUNT)
 
 

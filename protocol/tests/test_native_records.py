@@ -5,6 +5,7 @@ What it makes of records for Arrow is tested with the decoder of the Spark sourc
 
 from __future__ import annotations
 
+import mmap
 import struct
 import threading
 from itertools import cycle
@@ -224,6 +225,11 @@ def test_lists_of_headers_that_leave_their_columns_are_refused() -> None:
         headers = (0, None, struct.pack("@2i", *places), one, one)
         with pytest.raises(ValueError, match="no records"):
             extension.encode(rows, times, None, None, headers, 100)
+
+
+def test_payloads_that_no_offsets_of_arrow_reach_are_refused() -> None:
+    with mmap.mmap(-1, 1 << 30) as gigabyte, pytest.raises(ValueError, match="more than 2 GiB"):
+        extension.decode([gigabyte, gigabyte], bytes(160), *EVERYTHING, *[True] * 6)
 
 
 def test_rows_that_are_not_those_of_the_payloads_are_refused() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import struct
 from datetime import datetime, timedelta, timezone
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -263,6 +263,12 @@ def test_what_is_no_batch_is_corrupt_and_half_a_batch_is_left_out(
         assert rows.tolist() == [row_of(read_header(whole), memoryview(whole))]
     with pytest.raises(CorruptBatch, match="magic 0"):
         batch_table(memoryview(whole + bytes(61)), checks_crcs=True, extension=extension)
+
+
+def test_what_only_the_extension_refuses_is_not_left_out() -> None:
+    extension: Any = SimpleNamespace(scan=lambda *_: (b"", 0, False))
+    with pytest.raises(CorruptBatch, match="no batch begins at byte 0"):
+        batch_table(memoryview(build_batch(SAMPLE)), checks_crcs=True, extension=extension)
 
 
 # ---- damage
