@@ -75,8 +75,9 @@ def fill(
     count: int,
     value: Callable[[int], bytes],
     per_batch: int,
-) -> None:
-    """Batches of some thousand different records, over and over."""
+) -> int:
+    """Batches of some thousand different records, over and over; how many there are then, which is
+    at most `count`."""
     create_topic(cluster, topic, partitions=partitions, configs={"retention.ms": "-1"})
     some = [
         build_batch(
@@ -88,10 +89,12 @@ def fill(
         for first in range(0, 32 * per_batch, per_batch)
     ]
     # A partition takes one batch a request; the broker renumbers what it is sent.
-    for number in range(count // (per_batch * partitions)):
+    round_count = count // (per_batch * partitions)
+    for number in range(round_count):
         batch = some[number % len(some)]
         stamp(batch, 0, -1)
         produce(cluster, {TopicPartition(topic, index): batch for index in range(partitions)})
+    return round_count * per_batch * partitions
 
 
 # ---- cases
@@ -258,17 +261,23 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--servers", help=argparse.SUPPRESS)
     parser.add_argument("--cores", type=int, default=2, help=argparse.SUPPRESS)
     parser.add_argument("--format", default="asyncbroker", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if not any(arguments.only in case for case in CASES):
+        parser.error(f"no case's name has {arguments.only!r} in it: {'; '.join(CASES)}")
+    return arguments
 
 
 def compare(arguments: argparse.Namespace, servers: str, broker_pid: int) -> dict[str, Any]:
-    rows = {"flights": arguments.records, "kilobytes": arguments.records // 4}
-    rounds = arguments.rounds
+    rounds, count = arguments.rounds, arguments.records
+    small = (small_value, RECORDS_PER_BATCH)
+    large = (kilobyte_value, KILOBYTE_RECORDS_PER_BATCH)
     with Cluster(servers) as cluster:
-        fill(cluster, "flights", 4, rows["flights"], small_value, RECORDS_PER_BATCH)
-        fill(cluster, "one", 1, rows["flights"] // 2, small_value, RECORDS_PER_BATCH)
-        fill(cluster, SMALL, 1, 1000, small_value, RECORDS_PER_BATCH)
-        fill(cluster, "kilobytes", 4, rows["kilobytes"], kilobyte_value, KILOBYTE_RECORDS_PER_BATCH)
+        rows = {
+            "flights": fill(cluster, "flights", 4, count, *small),
+            "kilobytes": fill(cluster, "kilobytes", 4, count // 4, *large),
+        }
+        fill(cluster, "one", 1, count // 2, *small)
+        fill(cluster, SMALL, 1, 1000, *small)
     result: dict[str, Any] = {"cases": measure(servers, rounds, rows, arguments.only)}
     if arguments.no_sessions:
         return result
@@ -281,7 +290,8 @@ def compare(arguments: argparse.Namespace, servers: str, broker_pid: int) -> dic
         print(f"first count of a small topic, {form}: {statistics.median(seconds):.1f} s")
     by_cores = {}
     for cores, pinned_to in ((1, "0"), (2, "0,1")):
-        subprocess.run(["taskset", "-a", "-cp", pinned_to, str(broker_pid)], check=True, stdout=-3)
+        pin = ["taskset", "-a", "-cp", pinned_to, str(broker_pid)]
+        subprocess.run(pin, check=True, stdout=subprocess.DEVNULL)
         by_cores[cores] = child(
             "--child", "one-partition", "--cores", str(cores), *common, pinned_to=pinned_to
         )
