@@ -6,15 +6,15 @@ methods raise AssertionError. What they hold:
 - a record that was acknowledged with acks=all is at its offset, and its batch has the same bytes
 - an offset has one value forever, once that was acknowledged; what a crash has lost does not come
   back later; nothing is there that was not sent, and nothing twice
-- records lie in the order in which they were sent, without a gap (P1, P2, P4, P13)
+- records lie in the order in which they were sent, without a gap
 - where a record was lost that was answered with acks=1, the leader epoch has moved on
 - a log begins where it was told to, or between there and where it was being told to; or later if
-  a crash took all before that, and nothing of it was acknowledged with acks=all (P12)
+  a crash took all before that, and nothing of it was acknowledged with acks=all
 - a topic that was created is there with all its partitions, one that was deleted is not, and one
-  that was made anew shows nothing of the old one (P18)
-- a committed offset is the last one that was acknowledged, or one sent after it (P9)
+  that was made anew shows nothing of the old one
+- a committed offset is the last one that was acknowledged, or one sent after it
 - in a compacted topic, where there are gaps and batches lose records, whatever is there is at the
-  offset that it had, and an acknowledged record is missing only if a later one has its key (P17)
+  offset that it had, and an acknowledged record is missing only if a later one has its key
 
 Of a request whose answer never came, or was an error, either outcome is right. `copied` gives the
 knowledge of this moment, for a crash in it.
