@@ -20,8 +20,8 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from asyncbroker.coordinator.consumer.records import KINDS as CONSUMER_KINDS
-from asyncbroker.coordinator.consumer.records import ConsumerRecord
+from asyncbroker.coordinator.consumer.records import KEYS_AND_VALUES as CONSUMER_KINDS
+from asyncbroker.coordinator.consumer.records import ConsumerRecord, RecordKind
 from asyncbroker.coordinator.consumer.records import decode as decode_consumer_record
 from asyncbroker.coordinator.effects import Record
 from asyncbroker.protocol.codec import codec_for
@@ -181,7 +181,7 @@ def decode_record(
         group_key = codec_for(GroupMetadataKey, version, False).decode(key, _VERSION.size)
         return GroupMetadataRecord(group_key, _decode_value(GroupMetadataValue, value))
     if version in CONSUMER_KINDS:
-        return decode_consumer_record(version, key, value)
+        return decode_consumer_record(RecordKind(version), key, value)
     return None
 
 

@@ -27,14 +27,11 @@ from asyncbroker.coordinator.consumer.member import (
     target_of,
 )
 from asyncbroker.coordinator.consumer.records import (
-    ConsumerGroupCurrentMemberAssignmentKey,
-    ConsumerGroupMemberMetadataKey,
-    ConsumerGroupMetadataKey,
-    ConsumerGroupPartitionMetadataKey,
-    ConsumerGroupRegularExpressionKey,
-    ConsumerGroupTargetAssignmentMemberKey,
-    ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerRecord,
+    GroupKey,
+    GroupMemberKey,
+    RecordKind,
+    RegularExpressionKey,
 )
 from asyncbroker.coordinator.consumer.topics import TopicPartition
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
@@ -185,18 +182,16 @@ class ConsumerGroup:
 
     def apply(self, record: ConsumerRecord) -> None:
         """Takes one record in, written just now or read from the log."""
-        self._APPLY[type(record.key)](self, record.key, record.value)
+        self._APPLY[record.kind](self, record.key, record.value)
 
-    def _apply_metadata(self, _key: ConsumerGroupMetadataKey, value: Any) -> None:
+    def _apply_metadata(self, _key: GroupKey, value: Any) -> None:
         self.epoch = value.epoch if value is not None else INITIAL_EPOCH
         self.metadata_hash = value.metadata_hash if value is not None else 0
 
-    def _apply_partition_metadata(
-        self, _key: ConsumerGroupPartitionMetadataKey, value: Any
-    ) -> None:
+    def _apply_partition_metadata(self, _key: GroupKey, value: Any) -> None:
         self.has_partition_metadata = value is not None
 
-    def _apply_member(self, key: ConsumerGroupMemberMetadataKey, value: Any) -> None:
+    def _apply_member(self, key: GroupMemberKey, value: Any) -> None:
         if value is None:
             self._remove(key.member_id)
             return
@@ -216,19 +211,17 @@ class ConsumerGroup:
             )
         )
 
-    def _apply_target_metadata(
-        self, _key: ConsumerGroupTargetAssignmentMetadataKey, value: Any
-    ) -> None:
+    def _apply_target_metadata(self, _key: GroupKey, value: Any) -> None:
         self.assignment_epoch = value.assignment_epoch if value is not None else 0
         self.assignment_timestamp_ms = value.assignment_timestamp if value is not None else 0
 
-    def _apply_target(self, key: ConsumerGroupTargetAssignmentMemberKey, value: Any) -> None:
+    def _apply_target(self, key: GroupMemberKey, value: Any) -> None:
         if value is None:
             self.targets.pop(key.member_id, None)
         else:
             self.targets[key.member_id] = target_of(value)
 
-    def _apply_current(self, key: ConsumerGroupCurrentMemberAssignmentKey, value: Any) -> None:
+    def _apply_current(self, key: GroupMemberKey, value: Any) -> None:
         member = self.members.get(key.member_id)
         if value is None:
             # What a member is without an assignment is what it was before it had any.
@@ -259,7 +252,7 @@ class ConsumerGroup:
             )
         )
 
-    def _apply_regex(self, key: ConsumerGroupRegularExpressionKey, value: Any) -> None:
+    def _apply_regex(self, key: RegularExpressionKey, value: Any) -> None:
         self._subscribed = None
         if value is None:
             self.regexes.pop(key.regular_expression, None)
@@ -267,14 +260,14 @@ class ConsumerGroup:
             resolved = ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
             self.regexes[key.regular_expression] = resolved
 
-    _APPLY: ClassVar[dict[type, Callable[..., None]]] = {
-        ConsumerGroupMetadataKey: _apply_metadata,
-        ConsumerGroupPartitionMetadataKey: _apply_partition_metadata,
-        ConsumerGroupMemberMetadataKey: _apply_member,
-        ConsumerGroupTargetAssignmentMetadataKey: _apply_target_metadata,
-        ConsumerGroupTargetAssignmentMemberKey: _apply_target,
-        ConsumerGroupCurrentMemberAssignmentKey: _apply_current,
-        ConsumerGroupRegularExpressionKey: _apply_regex,
+    _APPLY: ClassVar[dict[RecordKind, Callable[..., None]]] = {
+        RecordKind.GROUP_METADATA: _apply_metadata,
+        RecordKind.PARTITION_METADATA: _apply_partition_metadata,
+        RecordKind.MEMBER_METADATA: _apply_member,
+        RecordKind.TARGET_ASSIGNMENT_METADATA: _apply_target_metadata,
+        RecordKind.TARGET_ASSIGNMENT_MEMBER: _apply_target,
+        RecordKind.CURRENT_MEMBER_ASSIGNMENT: _apply_current,
+        RecordKind.REGULAR_EXPRESSION: _apply_regex,
     }
 
     def _put(self, member: ConsumerMember) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from asyncbroker.coordinator.effects import Record
@@ -28,11 +29,39 @@ _VERSION: Final = struct.Struct(">h")
 _VALUE_VERSION: Final = 0
 
 
+class RecordKind(IntEnum):
+    """What a record is about, by the version of its key."""
+
+    GROUP_METADATA = 3
+    PARTITION_METADATA = 4
+    MEMBER_METADATA = 5
+    TARGET_ASSIGNMENT_METADATA = 6
+    TARGET_ASSIGNMENT_MEMBER = 7
+    CURRENT_MEMBER_ASSIGNMENT = 8
+    REGULAR_EXPRESSION = 16
+
+
 @dataclass(slots=True)
-class ConsumerGroupMetadataKey:
+class GroupKey:
     """A group."""
 
     group_id: str = wire(STRING)
+
+
+@dataclass(slots=True)
+class GroupMemberKey:
+    """A member of a group."""
+
+    group_id: str = wire(STRING)
+    member_id: str = wire(STRING)
+
+
+@dataclass(slots=True)
+class RegularExpressionKey:
+    """A regular expression that members of a group subscribed to."""
+
+    group_id: str = wire(STRING)
+    regular_expression: str = wire(STRING)
 
 
 @dataclass(slots=True)
@@ -41,13 +70,6 @@ class ConsumerGroupMetadataValue:
 
     epoch: int = wire(INT32)
     metadata_hash: int = wire(INT64, tag=0)
-
-
-@dataclass(slots=True)
-class ConsumerGroupPartitionMetadataKey:
-    """A group."""
-
-    group_id: str = wire(STRING)
 
 
 @dataclass(slots=True)
@@ -73,14 +95,6 @@ class ConsumerGroupPartitionMetadataValue:
     """The topics that the group reads."""
 
     topics: list[TopicMetadata] = wire(array(TopicMetadata))
-
-
-@dataclass(slots=True)
-class ConsumerGroupMemberMetadataKey:
-    """A member of a group."""
-
-    group_id: str = wire(STRING)
-    member_id: str = wire(STRING)
 
 
 @dataclass(slots=True)
@@ -117,26 +131,11 @@ class ConsumerGroupMemberMetadataValue:
 
 
 @dataclass(slots=True)
-class ConsumerGroupTargetAssignmentMetadataKey:
-    """A group."""
-
-    group_id: str = wire(STRING)
-
-
-@dataclass(slots=True)
 class ConsumerGroupTargetAssignmentMetadataValue:
     """The group epoch that was last assigned for, and when (KIP-1263)."""
 
     assignment_epoch: int = wire(INT32)
     assignment_timestamp: int = wire(INT64, tag=0)
-
-
-@dataclass(slots=True)
-class ConsumerGroupTargetAssignmentMemberKey:
-    """A member of a group."""
-
-    group_id: str = wire(STRING)
-    member_id: str = wire(STRING)
 
 
 @dataclass(slots=True)
@@ -152,14 +151,6 @@ class ConsumerGroupTargetAssignmentMemberValue:
     """What a member is to have."""
 
     topic_partitions: list[TargetPartitions] = wire(array(TargetPartitions))
-
-
-@dataclass(slots=True)
-class ConsumerGroupCurrentMemberAssignmentKey:
-    """A member of a group."""
-
-    group_id: str = wire(STRING)
-    member_id: str = wire(STRING)
 
 
 @dataclass(slots=True)
@@ -183,14 +174,6 @@ class ConsumerGroupCurrentMemberAssignmentValue:
 
 
 @dataclass(slots=True)
-class ConsumerGroupRegularExpressionKey:
-    """A regular expression that members of a group subscribed to."""
-
-    group_id: str = wire(STRING)
-    regular_expression: str = wire(STRING)
-
-
-@dataclass(slots=True)
 class ConsumerGroupRegularExpressionValue:
     """The topics that matched, when they were looked for."""
 
@@ -202,42 +185,48 @@ class ConsumerGroupRegularExpressionValue:
 class ConsumerRecord(NamedTuple):
     """A record by its decoded key and value; without a value it deletes the key."""
 
+    kind: RecordKind
     key: Any
     value: Any
 
 
-KINDS: Final[dict[int, tuple[type, type]]] = {
-    3: (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
-    4: (ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue),
-    5: (ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue),
-    6: (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
-    7: (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
-    8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
-    16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
+KEYS_AND_VALUES: Final[dict[RecordKind, tuple[type, type]]] = {
+    RecordKind.GROUP_METADATA: (GroupKey, ConsumerGroupMetadataValue),
+    RecordKind.PARTITION_METADATA: (GroupKey, ConsumerGroupPartitionMetadataValue),
+    RecordKind.MEMBER_METADATA: (GroupMemberKey, ConsumerGroupMemberMetadataValue),
+    RecordKind.TARGET_ASSIGNMENT_METADATA: (GroupKey, ConsumerGroupTargetAssignmentMetadataValue),
+    RecordKind.TARGET_ASSIGNMENT_MEMBER: (
+        GroupMemberKey,
+        ConsumerGroupTargetAssignmentMemberValue,
+    ),
+    RecordKind.CURRENT_MEMBER_ASSIGNMENT: (
+        GroupMemberKey,
+        ConsumerGroupCurrentMemberAssignmentValue,
+    ),
+    RecordKind.REGULAR_EXPRESSION: (RegularExpressionKey, ConsumerGroupRegularExpressionValue),
 }
-
-_KEY_VERSIONS: Final = {key_class: version for version, (key_class, _) in KINDS.items()}
 
 
 def encode(record: ConsumerRecord) -> Record:
     """The bytes of a record."""
-    version = _KEY_VERSIONS[type(record.key)]
-    key = _VERSION.pack(version) + codec_for(type(record.key), version, False).encode(record.key)
+    key_class, value_class = KEYS_AND_VALUES[record.kind]
+    codec: Codec[Any] = codec_for(key_class, record.kind, False)
+    key = _VERSION.pack(record.kind) + codec.encode(record.key)
     if record.value is None:
         return key, None
-    codec = codec_for(type(record.value), _VALUE_VERSION, True)
+    codec = codec_for(value_class, _VALUE_VERSION, True)
     return key, _VERSION.pack(_VALUE_VERSION) + codec.encode(record.value)
 
 
-def decode(version: int, key: bytes, value: bytes | None) -> ConsumerRecord:
-    """Reads a record whose key has one of the versions above.
+def decode(kind: RecordKind, key: bytes, value: bytes | None) -> ConsumerRecord:
+    """Reads a record of this kind.
 
     Raises ProtocolError for bytes that do not fit. Later versions of values may only add tagged
     fields, so they read as version 0 does.
     """
-    key_class, value_class = KINDS[version]
-    decoded_key: Any = codec_for(key_class, version, False).decode(key, _VERSION.size)
+    key_class, value_class = KEYS_AND_VALUES[kind]
+    decoded_key: Any = codec_for(key_class, kind, False).decode(key, _VERSION.size)
     if value is None:
-        return ConsumerRecord(decoded_key, None)
+        return ConsumerRecord(kind, decoded_key, None)
     codec: Codec[Any] = codec_for(value_class, _VALUE_VERSION, True)
-    return ConsumerRecord(decoded_key, codec.decode(value, _VERSION.size))
+    return ConsumerRecord(kind, decoded_key, codec.decode(value, _VERSION.size))
