@@ -1,7 +1,7 @@
 """Questions about groups of the consumer protocol (KIP-848), and what a broker answers to them.
 
-As in `group_questions.py`, whose ways of asking these are, the same questions go to Apache Kafka
-once and to our handlers in every test run. To ask Kafka again, start one with an empty data
+As in `group_questions.py`, the same questions go to Apache Kafka once and to our handlers in every
+test run. To ask Kafka again, start one with an empty data
 directory and the settings below, and run
 
     python -m asyncbroker.tests.consumer_group_questions HOST:PORT > asyncbroker/tests/golden/FILE
@@ -16,8 +16,6 @@ partitions is kept: which ones depends in Kafka on the order of its hash tables.
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from typing import Any
 
 from asyncbroker.protocol.consumer_protocol import (
@@ -33,7 +31,6 @@ from asyncbroker.protocol.messages.consumer_group_heartbeat import (
 from asyncbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from asyncbroker.protocol.messages.delete_groups import DeleteGroupsRequest
 from asyncbroker.protocol.messages.describe_groups import DescribeGroupsRequest
-from asyncbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from asyncbroker.protocol.messages.heartbeat import HeartbeatRequest
 from asyncbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from asyncbroker.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -54,23 +51,27 @@ from asyncbroker.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from asyncbroker.protocol.messages.sync_group import SyncGroupRequest
-from asyncbroker.tests.group_questions import Peer, Questions, SocketPeer
+from asyncbroker.tests.asked_broker import Asked, print_answers
+from asyncbroker.tests.group_requests import sync_request
 
 STRANGE_ID = bytes(15) + b"\x07"
 
 
-class ConsumerQuestions(Questions):
+class ConsumerQuestions:
     """One round of questions."""
 
-    async def run(self) -> dict[str, str]:
-        """All answers by their labels."""
-        self._peer = await self.connect()
+    def __init__(self, asked: Asked) -> None:
+        self.asked = asked
+        asked.simplify = self._simplify
+        self.ask = asked.ask
+        self.note = asked.note
         self.topic_ids: dict[str, bytes] = {}
+
+    async def run(self) -> None:
+        """Asks them all."""
         for name, partition_count in (("dt", 4), ("du", 2)):
             topic = CreatableTopic(name=name, num_partitions=partition_count, replication_factor=1)
-            created = await self._peer.ask(
-                CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7
-            )
+            created = await self.asked.send(CreateTopicsRequest([topic], 10_000), 7)
             self.topic_ids[name] = created.topics[0].topic_id
         await self._refusals()
         await self._one_member()
@@ -81,14 +82,11 @@ class ConsumerQuestions(Questions):
         await self._classic_and_consumer()
         await self._upgrade()
         await self._administration()
-        return self.answers
 
-    def _plain(self, value: Any) -> Any:
-        if isinstance(value, (bytes, memoryview)):
-            names = {topic_id: name for name, topic_id in self.topic_ids.items()}
-            data = bytes(value)
-            return names.get(data, data.hex())
-        plain = super()._plain(value)
+    def _simplify(self, plain: Any) -> Any:
+        names = {topic_id.hex(): name for name, topic_id in self.topic_ids.items()}
+        if isinstance(plain, str):
+            return names.get(plain, plain)
         if isinstance(plain, dict) and ("topic_id" in plain or "topic_name" in plain):
             is_assignment = all(isinstance(p, int) for p in plain.get("partitions", []))
             if is_assignment and "partitions" in plain:
@@ -332,9 +330,9 @@ class ConsumerQuestions(Questions):
         await ask("classic, another protocol", self.join_of("mix", "k2", protocols=["x"]), 9)
         await ask("classic, heartbeat", HeartbeatRequest("mix", 3, "k1"), 4)
         await ask("classic, heartbeat of another time", HeartbeatRequest("mix", 2, "k1"), 4)
-        self.note_part("classic, sync", await self._peer.ask(self.sync_of("mix", 3, "k1"), 5))
-        await ask("classic, sync of another time", self.sync_of("mix", 2, "k1"), 5)
-        await ask("classic, sync of another protocol", self.sync_of("mix", 3, "k1", "x"), 5)
+        self.note_part("classic, sync", await self.asked.send(sync_request("mix", 3, "k1"), 5))
+        await ask("classic, sync of another time", sync_request("mix", 2, "k1"), 5)
+        await ask("classic, sync of another protocol", sync_request("mix", 3, "k1", name="x"), 5)
         await ask("commit of a classic member", self.commit_of(3, "k1", group="mix"), 8)
         await ask("commit of a classic member, stale", self.commit_of(2, "k1", group="mix"), 8)
         kept = await beat("c1 is to give up", "c1", 2, group="mix", owned=owned)
@@ -344,39 +342,30 @@ class ConsumerQuestions(Questions):
         await ask("classic, may join", HeartbeatRequest("mix", 3, "k1"), 4)
         await ask("classic, joins again", self.join_of("mix", "k1"), 9)
         await ask("classic, heartbeat again", HeartbeatRequest("mix", 3, "k1"), 4)
-        self.note_part("classic, sync again", await self._peer.ask(self.sync_of("mix", 3, "k1"), 5))
+        self.note_part(
+            "classic, sync again", await self.asked.send(sync_request("mix", 3, "k1"), 5)
+        )
         await ask("describe mixed", ConsumerGroupDescribeRequest(["mix"]), 1)
         await beat("the last one of the consumer protocol leaves", "c1", -1, group="mix")
         await ask("downgraded", ListGroupsRequest(types_filter=["classic"]), 5)
         await ask("describe downgraded", ConsumerGroupDescribeRequest(["mix"]), 1)
         await ask("heartbeat when downgraded", HeartbeatRequest("mix", 3, "k1"), 4)
         rejoined = await ask("joins when downgraded", self.join_of("mix", "k1"), 9)
-        sync = self.sync_of("mix", rejoined.generation_id, "k1")
+        sync = sync_request("mix", rejoined.generation_id, "k1")
         await ask("syncs when downgraded", sync, 5)
         await ask(
             "leaves when downgraded", LeaveGroupRequest("mix", members=[MemberIdentity("k1")]), 5
         )
 
-    def sync_of(
-        self, group: str, generation_id: int, member: str, name: str = "range"
-    ) -> SyncGroupRequest:
-        return SyncGroupRequest(
-            group_id=group,
-            generation_id=generation_id,
-            member_id=member,
-            protocol_type="consumer",
-            protocol_name=name,
-        )
-
     async def _upgrade(self) -> None:
         ask, beat = self.ask, self.beat
-        peer, joined = await self.join("up")
-        await peer.ask(self.sync_of("up", 1, joined.member_id), 5)
+        peer, joined = await self.asked.join("up")
+        await peer.ask(sync_request("up", 1, joined.member_id), 5)
         await beat("upgrades", "p1", 0, group="up", topics=["dt"])
         await ask("the classic member hears of it", HeartbeatRequest("up", 1, joined.member_id), 4)
         await ask("upgraded", ConsumerGroupDescribeRequest(["up"]), 1)
         await ask("the classic member joins", self.join_of("up", joined.member_id), 9)
-        synced = await self._peer.ask(self.sync_of("up", 2, joined.member_id), 5)
+        synced = await self.asked.send(sync_request("up", 2, joined.member_id), 5)
         self.note_part("the classic member syncs", synced)
         connect = JoinGroupRequest(
             group_id="con",
@@ -385,9 +374,9 @@ class ConsumerQuestions(Questions):
             protocol_type="connect",
             protocols=[JoinGroupRequestProtocol("default", b"")],
         )
-        await self._peer.ask(connect, 3)
+        await self.asked.send(connect, 3)
         await beat("upgrades a group that is not of consumers", "p1", 0, group="con", topics=["dt"])
-        await self._peer.ask(self.commit_of(-1, "", group="simple"), 9)
+        await self.asked.send(self.commit_of(-1, "", group="simple"), 9)
         await beat("takes over a group that stored offsets", "p1", 0, group="simple", topics=["dt"])
 
     async def _administration(self) -> None:
@@ -406,21 +395,10 @@ class ConsumerQuestions(Questions):
         await ask("what it is then", ListGroupsRequest(states_filter=["empty"]), 5)
 
 
-async def ask_over_sockets(address: str) -> dict[str, str]:
-    """The answers of the broker at HOST:PORT."""
-    host, _, port = address.rpartition(":")
-
-    async def connect() -> Peer:
-        return SocketPeer(*await asyncio.open_connection(host, int(port)))
-
-    # Kafka creates the coordinators' topic now, and loads its partitions when it has answered.
-    peer = await connect()
-    for _ in range(2):
-        await peer.ask(FindCoordinatorRequest(key="g"), 3)
-        await asyncio.sleep(5)
-    return await ConsumerQuestions(connect, lambda: asyncio.sleep(0.5)).run()
+async def ask_all(asked: Asked) -> None:
+    """One round of questions."""
+    await ConsumerQuestions(asked).run()
 
 
 if __name__ == "__main__":
-    for question, answer in asyncio.run(ask_over_sockets(sys.argv[1])).items():
-        print(f"{question}\t{answer}")
+    print_answers(ask_all)

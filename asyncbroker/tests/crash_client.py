@@ -25,7 +25,7 @@ from asyncbroker.protocol.messages.offset_fetch import OffsetFetchRequest, Offse
 from asyncbroker.protocol.records import Record, batches, build_batch
 from asyncbroker.tests.crash_oracle import KEY, Answer, Oracle, PartitionOracle, SentBatch
 from asyncbroker.tests.data_path_harness import UnderTest, settle
-from asyncbroker.tests.group_questions import commit_request
+from asyncbroker.tests.group_requests import commit_request
 from asyncbroker.topic import Topic
 
 # Kafka's housekeeping has a checkpoint each minute.

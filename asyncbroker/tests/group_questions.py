@@ -5,92 +5,43 @@ The same questions go to Apache Kafka over sockets, once, and to our handlers in
 `group.initial.rebalance.delay.ms=0` and an empty data directory, and run
 
     python -m asyncbroker.tests.group_questions HOST:PORT > asyncbroker/tests/golden/FILE
-
-An answer is a label and a response as JSON. Member ids are random, so they are numbered in the
-order in which they are first heard of; lists are sorted, as their order means nothing here; what
-depends on the machine (addresses, messages for people) is left out.
 """
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
-import json
-import re
-import sys
-from collections.abc import Callable, Coroutine
-from struct import pack, unpack
-from typing import Any, Protocol
-
-from asyncbroker.protocol.api import API_BY_NAME
-from asyncbroker.protocol.consumer_protocol import (
-    ConsumerProtocolSubscription,
-    encode_subscription,
-)
-from asyncbroker.protocol.errors import ErrorCode
-from asyncbroker.protocol.headers import (
-    RequestHeader,
-    decode_response_header,
-    encode_request_header,
-)
 from asyncbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from asyncbroker.protocol.messages.delete_groups import DeleteGroupsRequest
 from asyncbroker.protocol.messages.describe_groups import DescribeGroupsRequest
 from asyncbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from asyncbroker.protocol.messages.heartbeat import HeartbeatRequest
-from asyncbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from asyncbroker.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from asyncbroker.protocol.messages.list_groups import ListGroupsRequest
-from asyncbroker.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from asyncbroker.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from asyncbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from asyncbroker.protocol.schema import ZERO_UUID
-
-TOPIC = "dt"
-LEFT_OUT = frozenset({"throttle_time_ms", "host", "port", "error_message"})
-MEMBER_ID = re.compile(r"(app|ia|ib)-[0-9A-Za-z_-]{20,}")
-
-
-class Peer(Protocol):
-    """One connection to the broker that is asked."""
-
-    async def send(self, request: Any, version: int) -> None:
-        """Sends a request whose answer may take a while."""
-
-    async def receive(self) -> Any:
-        """The answer to the request that was sent."""
-
-    async def ask(self, request: Any, version: int) -> Any:
-        """Sends a request and waits for the answer."""
+from asyncbroker.protocol.messages.sync_group import SyncGroupRequest
+from asyncbroker.tests.asked_broker import Asked, print_answers
+from asyncbroker.tests.group_requests import TOPIC, commit_request, join_request, sync_request
 
 
 class Questions:
-    """One round of questions; `connect` opens a connection, `pause` lets the broker get to what
-    was sent without waiting for an answer."""
+    """One round of questions."""
 
-    def __init__(
-        self, connect: Callable[[], Coroutine[Any, Any, Peer]], pause: Callable[[], Any]
-    ) -> None:
-        self.connect = connect
-        self.pause = pause
-        self.answers: dict[str, str] = {}
-        self._numbers: dict[str, str] = {}
-        self._peer: Peer
+    def __init__(self, asked: Asked) -> None:
+        self.asked = asked
+        self.ask = asked.ask
+        self.note = asked.note
+        self.connect = asked.connect
+        self.pause = asked.pause
+        self.join = asked.join
 
-    async def run(self) -> dict[str, str]:
-        """All answers by their labels."""
-        self._peer = await self.connect()
+    async def run(self) -> None:
+        """Asks them all."""
         topic = CreatableTopic(name=TOPIC, num_partitions=3, replication_factor=1)
-        await self._peer.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
+        await self.asked.send(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
         await self._find()
         await self._refusals()
         await self._one_member()
@@ -99,34 +50,6 @@ class Questions:
         await self._old_versions()
         await self._static_members()
         await self._votes()
-        return self.answers
-
-    # ---- asking
-
-    def note(self, label: str, response: Any) -> Any:
-        """Keeps an answer."""
-        assert label not in self.answers, label
-        self.answers[label] = json.dumps(self._plain(response), sort_keys=True)
-        return response
-
-    async def ask(self, label: str, request: Any, version: int, peer: Peer | None = None) -> Any:
-        """Asks, and keeps the answer."""
-        return self.note(label, await (peer or self._peer).ask(request, version))
-
-    def _plain(self, value: Any) -> Any:
-        if dataclasses.is_dataclass(value):
-            fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-            # Versions that go by names have no ids.
-            if fields.get("topic_id") == ZERO_UUID:
-                del fields["topic_id"]
-            return {n: self._plain(field) for n, field in fields.items() if n not in LEFT_OUT}
-        if isinstance(value, list):
-            return sorted((self._plain(item) for item in value), key=json.dumps)
-        if isinstance(value, (bytes, memoryview)):
-            return bytes(value).hex()
-        if isinstance(value, str) and MEMBER_ID.fullmatch(value):
-            return self._numbers.setdefault(value, f"{value.split('-')[0]}-{len(self._numbers)}")
-        return int(value) if isinstance(value, ErrorCode) else value
 
     async def _find(self) -> None:
         for version in range(6):
@@ -134,17 +57,6 @@ class Questions:
             if version >= 4:
                 request = FindCoordinatorRequest(coordinator_keys=["g", "h", ""])
             await self.ask(f"find v{version}", request, version)
-
-    async def join(self, group: str, **fields: Any) -> tuple[Peer, Any]:
-        """A new member of a group that is empty or alone, and what it was told."""
-        peer = await self.connect()
-        joined = await peer.ask(join_request(group, **fields), fields.get("version", 9))
-        if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            request = join_request(group, member_id=joined.member_id, **fields)
-            joined = await peer.ask(request, fields.get("version", 9))
-        return peer, joined
-
-    # ---- the questions
 
     async def _refusals(self) -> None:
         for v in range(10):
@@ -288,7 +200,7 @@ class Questions:
         await ask("list nonsense", ListGroupsRequest(states_filter=["nonsense"]), 4)
         await ask("list consumer groups", ListGroupsRequest(types_filter=["consumer"]), 5)
         empty = ListGroupsRequest(states_filter=["empty"], types_filter=["Classic"])
-        listed = (await self._peer.ask(empty, 5)).groups
+        listed = (await self.asked.send(empty, 5)).groups
         self.note("list empty", [g for g in listed if g.group_id in ("one", "simple", "simple2")])
         await ask("delete simple", DeleteGroupsRequest(groups_names=["simple", ""]), 2)
         await ask("describe deleted", DescribeGroupsRequest(groups=["simple"]), 5)
@@ -348,7 +260,7 @@ class Questions:
         ours, theirs = {"aa": b"1", "bb": b"2"}, {"bb": b"3", "cc": b"4"}
         p, joined = await self.join("vote", protocols=ours)
         one = self.note("vote, alone", joined).member_id
-        await self._peer.ask(sync_request("vote", 1, one, name="aa"), 5)
+        await self.asked.send(sync_request("vote", 1, one, name="aa"), 5)
         q = await self.connect()
         two = (await q.ask(join_request("vote", protocols=theirs), 9)).member_id
         await q.send(join_request("vote", member_id=two, protocols=theirs), 9)
@@ -369,130 +281,10 @@ class Questions:
         self.note("vote of three, second follower", await r.receive())
 
 
-# ---- requests
-
-
-def join_request(
-    group: str,
-    *,
-    member_id: str = "",
-    instance: str | None = None,
-    protocols: dict[str, bytes] | None = None,
-    kind: str = "consumer",
-    session_ms: int = 10_000,
-    version: int = 9,
-) -> JoinGroupRequest:
-    """JoinGroup of a consumer."""
-    if protocols is None:
-        subscription = ConsumerProtocolSubscription(topics=[TOPIC])
-        protocols = {"range": encode_subscription(subscription)}
-    return JoinGroupRequest(
-        group_id=group,
-        session_timeout_ms=session_ms,
-        rebalance_timeout_ms=30_000 if version >= 1 else -1,
-        member_id=member_id,
-        group_instance_id=instance,
-        protocol_type=kind,
-        protocols=[JoinGroupRequestProtocol(name, data) for name, data in protocols.items()],
-    )
-
-
-def sync_request(
-    group: str,
-    generation_id: int,
-    member_id: str,
-    *,
-    parts: dict[str, bytes] | None = None,
-    instance: str | None = None,
-    kind: str = "consumer",
-    name: str = "range",
-    version: int = 5,
-) -> SyncGroupRequest:
-    """SyncGroup; with parts, of a leader."""
-    return SyncGroupRequest(
-        group_id=group,
-        generation_id=generation_id,
-        member_id=member_id,
-        group_instance_id=instance,
-        protocol_type=kind if version >= 5 else None,
-        protocol_name=name if version >= 5 else None,
-        assignments=[SyncGroupRequestAssignment(*part) for part in (parts or {}).items()],
-    )
-
-
-def commit_request(
-    group: str,
-    generation_id: int = -1,
-    member_id: str = "",
-    offsets: dict[int, int] | None = None,
-    *,
-    topic: str = TOPIC,
-    instance: str | None = None,
-    metadata: str | None = "",
-) -> OffsetCommitRequest:
-    """OffsetCommit for some partitions of one topic."""
-    partitions = [
-        OffsetCommitRequestPartition(index, offset, committed_metadata=metadata)
-        for index, offset in (offsets or {0: 1}).items()
-    ]
-    return OffsetCommitRequest(
-        group_id=group,
-        generation_id_or_member_epoch=generation_id,
-        member_id=member_id,
-        group_instance_id=instance,
-        topics=[OffsetCommitRequestTopic(topic, partitions=partitions)],
-    )
-
-
-# ---- over sockets
-
-
-class SocketPeer:
-    """A connection to a real broker."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._sent = 0
-        self._last: tuple[str, int] = ("", 0)
-
-    async def send(self, request: Any, version: int) -> None:
-        self._last = type(request).__name__.removesuffix("Request"), version
-        self._sent += 1
-        api = API_BY_NAME[self._last[0]]
-        header = RequestHeader(api.key, version, self._sent, "app")
-        body = encode_request_header(header) + api.request_codec(version).encode(request)
-        self._writer.write(pack(">i", len(body)) + body)
-
-    async def receive(self) -> Any:
-        name, version = self._last
-        (size,) = unpack(">i", await self._reader.readexactly(4))
-        body = await self._reader.readexactly(size)
-        api = API_BY_NAME[name]
-        correlation_id, position = decode_response_header(api.key, version, body)
-        assert correlation_id == self._sent
-        return api.response_codec(version).decode(body, position)
-
-    async def ask(self, request: Any, version: int) -> Any:
-        await self.send(request, version)
-        return await self.receive()
-
-
-async def ask_over_sockets(address: str) -> dict[str, str]:
-    """The answers of the broker at HOST:PORT."""
-    host, _, port = address.rpartition(":")
-
-    async def connect() -> Peer:
-        return SocketPeer(*await asyncio.open_connection(host, int(port)))
-
-    # Kafka creates the coordinators' topic now, and loads its partitions when it has answered.
-    peer = await connect()
-    for _ in range(2):
-        await peer.ask(FindCoordinatorRequest(key="g"), 3)
-        await asyncio.sleep(5)
-    return await Questions(connect, lambda: asyncio.sleep(0.5)).run()
+async def ask_all(asked: Asked) -> None:
+    """One round of questions."""
+    await Questions(asked).run()
 
 
 if __name__ == "__main__":
-    for question, answer in asyncio.run(ask_over_sockets(sys.argv[1])).items():
-        print(f"{question}\t{answer}")
+    print_answers(ask_all)

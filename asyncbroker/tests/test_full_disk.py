@@ -14,7 +14,7 @@ from asyncbroker.protocol.messages.delete_records import (
 )
 from asyncbroker.protocol.messages.delete_topics import DeleteTopicsRequest
 from asyncbroker.tests.data_path_harness import UnderTest, batch_of, settle, under_test
-from asyncbroker.tests.group_questions import commit_request
+from asyncbroker.tests.group_requests import commit_request
 
 FULL = ErrorCode.KAFKA_STORAGE_ERROR
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from asyncbroker.context import RequestContext
 from asyncbroker.protocol.api import API_BY_NAME
-from asyncbroker.tests.consumer_group_questions import ConsumerQuestions
+from asyncbroker.tests import consumer_group_questions, group_questions
+from asyncbroker.tests.asked_broker import Asked, Peer
 from asyncbroker.tests.data_path_harness import UnderTest, settle, under_test
-from asyncbroker.tests.group_questions import Peer, Questions
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -48,8 +48,9 @@ class HandlerPeer:
 
 async def test_we_answer_as_kafka_does() -> None:
     async with under_test(group_initial_rebalance_delay_ms="0") as t:
-        answers = await Questions(connecting_to(t), settle).run()
-    hold_against(answers, "group_answers_kafka_4_3_1.tsv")
+        asked = Asked(connecting_to(t), settle)
+        await group_questions.ask_all(asked)
+    hold_against(asked.answers, "group_answers_kafka_4_3_1.tsv")
 
 
 async def test_we_answer_as_kafka_does_about_the_consumer_protocol() -> None:
@@ -61,8 +62,9 @@ async def test_we_answer_as_kafka_does_about_the_consumer_protocol() -> None:
         "group_consumer_min_heartbeat_interval_ms": "100",
     }
     async with under_test(**settings) as t:
-        answers = await ConsumerQuestions(connecting_to(t), settle).run()
-    hold_against(answers, "consumer_group_answers_kafka_4_3_1.tsv")
+        asked = Asked(connecting_to(t), settle)
+        await consumer_group_questions.ask_all(asked)
+    hold_against(asked.answers, "consumer_group_answers_kafka_4_3_1.tsv")
 
 
 def connecting_to(t: UnderTest) -> Callable[[], Coroutine[Any, Any, Peer]]:
