@@ -179,7 +179,7 @@ class GroupCoordinator:
         now: Instant,
     ) -> list[Effect]:
         """OffsetCommit: answered when the offsets are durable. `exists(topic, partition)` says
-        which partitions there are. A commit of a member is a sign of life."""
+        which partitions there are. A commit of a classic group's member is a sign of life."""
         turn = self._turn(now)
         group = self._groups.get(request.group_id)
         member = None
@@ -256,10 +256,16 @@ class GroupCoordinator:
     # ---- administration
 
     def describe(self, group_id: str) -> DescribedGroup:
-        """DescribeGroups of one group; an unknown one is "Dead", which is not an error."""
+        """DescribeGroups of one group. One that is not there, or no classic one, is "Dead", which
+        is no error; the message says which."""
         group = self._groups.get(group_id)
         if group is None:
-            return DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+            what = "is not a classic group" if self._consumers.get(group_id) else "not found"
+            return DescribedGroup(
+                group_id=group_id,
+                group_state=GroupState.DEAD.value,
+                error_message=f"Group {group_id} {what}.",
+            )
         return group.described()
 
     def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:

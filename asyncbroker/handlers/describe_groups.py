@@ -2,12 +2,12 @@
 
 Behaviour: the state, members and assignments of each group, as opaque bytes. The members' metadata
 and the name of the protocol are there only while the group is Stable, as in Kafka. A group that
-nobody knows is "Dead".
+nobody knows is "Dead", and so is one of the consumer protocol: that is for ConsumerGroupDescribe.
 
 v3   authorized operations (KIP-430): all that there are, as there is no authorizer
 v4   instance ids of static members (KIP-345)
 v5   flexible (KIP-482)
-v6   a group that nobody knows is GROUP_ID_NOT_FOUND as well (KIP-1043); before it was no error
+v6   a "Dead" group is GROUP_ID_NOT_FOUND as well (KIP-1043), with a message; before it was no error
 """
 
 from __future__ import annotations
@@ -41,15 +41,10 @@ def handle(
         except KafkaError as error:
             described = DescribedGroup(group_id=group_id, error_code=int(error.code))
         else:
-            if context.api_version >= UNKNOWN_GROUP_VERSION:
-                _refuse_unknown(described)
+            is_dead = described.group_state == GroupState.DEAD.value
+            if is_dead and context.api_version >= UNKNOWN_GROUP_VERSION:
+                described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
             if request.include_authorized_operations and described.error_code == ErrorCode.NONE:
                 described.authorized_operations = GROUP_OPERATIONS
         response.groups.append(described)
     return response
-
-
-def _refuse_unknown(group: DescribedGroup) -> None:
-    if group.group_state == GroupState.DEAD.value:
-        group.error_code = int(ErrorCode.GROUP_ID_NOT_FOUND)
-        group.error_message = f"Group {group.group_id} not found."

@@ -21,6 +21,7 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from asyncbroker.handlers.topic_ids import with_names
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from asyncbroker.broker import Broker
     from asyncbroker.context import RequestContext
 
-
 TOPIC_IDS_FROM: Final = 10
 
 
@@ -44,7 +44,7 @@ def handle(
     """Commits the offsets."""
     if context.api_version < TOPIC_IDS_FROM:
         return broker.groups.commit(context, request)
-    named = _named(broker, request.topics)
+    named = with_names(broker, request.topics)
     known = [topic for topic in named if topic.name]
     if request.topics and not known:
         return _with_ids(OffsetCommitResponse(), named)
@@ -52,14 +52,6 @@ def handle(
     if isinstance(answer, OffsetCommitResponse):
         return _with_ids(answer, named)
     return _answer_later(answer, named)
-
-
-def _named(
-    broker: Broker, topics: list[OffsetCommitRequestTopic]
-) -> list[OffsetCommitRequestTopic]:
-    """The topics with their names; those that there are not, without."""
-    found = ((broker.topics.by_id(topic.topic_id), topic) for topic in topics)
-    return [replace(topic, name=known.name if known is not None else "") for known, topic in found]
 
 
 async def _answer_later(

@@ -22,6 +22,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncbroker.handlers.each import each
+from asyncbroker.handlers.topic_ids import with_names
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -72,47 +73,41 @@ def _fetch_by_ids(
     broker: Broker, group: OffsetFetchRequestGroup, *, require_stable: bool
 ) -> OffsetFetchResponseGroup | Awaitable[OffsetFetchResponseGroup]:
     """One group by the ids of topics."""
-    asked = group.topics
-    topics = None
-    if asked is not None:
-        found = ((broker.topics.by_id(topic.topic_id), topic) for topic in asked)
-        topics = [
-            OffsetFetchRequestTopics(known.name, topic.topic_id, topic.partition_indexes)
-            for known, topic in found
-            if known is not None
-        ]
-    answer = broker.groups.fetch(replace(group, topics=topics), require_stable=require_stable)
+    named = with_names(broker, group.topics) if group.topics is not None else None
+    known = [topic for topic in named if topic.name] if named is not None else None
+    answer = broker.groups.fetch(replace(group, topics=known), require_stable=require_stable)
     if isinstance(answer, OffsetFetchResponseGroup):
-        return _with_ids(broker, answer, asked)
-    return _with_ids_later(broker, answer, asked)
+        return _with_ids(broker, answer, named)
+    return _with_ids_later(broker, answer, named)
 
 
 async def _with_ids_later(
     broker: Broker,
     answer: Awaitable[OffsetFetchResponseGroup],
-    asked: list[OffsetFetchRequestTopics] | None,
+    named: list[OffsetFetchRequestTopics] | None,
 ) -> OffsetFetchResponseGroup:
-    return _with_ids(broker, await answer, asked)
+    return _with_ids(broker, await answer, named)
 
 
 def _with_ids(
     broker: Broker,
     answer: OffsetFetchResponseGroup,
-    asked: list[OffsetFetchRequestTopics] | None,
+    named: list[OffsetFetchRequestTopics] | None,
 ) -> OffsetFetchResponseGroup:
     """The answer with ids, and an error for each topic that was asked for and is not there."""
     if answer.error_code:
         return answer
-    named = ((broker.topics.get(topic.name), topic) for topic in answer.topics)
-    by_id = {
-        known.topic_id: replace(topic, topic_id=known.topic_id)
-        for known, topic in named
-        if known is not None
-    }
-    if asked is None:
-        answer.topics = list(by_id.values())
+    if named is None:
+        found = ((broker.topics.get(topic.name), topic) for topic in answer.topics)
+        answer.topics = [
+            replace(topic, topic_id=known.topic_id) for known, topic in found if known is not None
+        ]
     else:
-        answer.topics = [by_id.get(topic.topic_id) or _unknown(topic) for topic in asked]
+        answered = iter(answer.topics)
+        answer.topics = [
+            replace(next(answered), topic_id=topic.topic_id) if topic.name else _unknown(topic)
+            for topic in named
+        ]
     return answer
 
 

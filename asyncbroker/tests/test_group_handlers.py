@@ -11,6 +11,8 @@ from asyncbroker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
 from asyncbroker.context import Address, RequestContext
 from asyncbroker.protocol.api import API_BY_NAME
 from asyncbroker.protocol.errors import ErrorCode
+from asyncbroker.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from asyncbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from asyncbroker.protocol.messages.delete_groups import DeleteGroupsRequest
 from asyncbroker.protocol.messages.describe_groups import DescribeGroupsRequest
 from asyncbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -308,6 +310,24 @@ async def test_offsets_of_several_groups_are_fetched_at_once(version: int) -> No
         assert empty.topics == []
 
 
+async def test_a_topic_id_that_is_asked_for_twice_is_answered_twice() -> None:
+    async with under_test() as t:
+        topic = await t.topic(partitions=2)
+        joined = await started(t)
+        await ask(t, commit_request(joined, 0, 1), 8)
+        strange = OffsetFetchRequestTopics(topic_id=b"?" * 16, partition_indexes=[0])
+        topics = [
+            OffsetFetchRequestTopics(topic_id=topic.topic_id, partition_indexes=[0]),
+            strange,
+            OffsetFetchRequestTopics(topic_id=topic.topic_id, partition_indexes=[1]),
+        ]
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=topics)])
+        (group,) = (await ask(t, request, 10)).groups
+        assert [row.topic_id for row in group.topics] == [row.topic_id for row in topics]
+        offsets = [row.partitions[0].committed_offset for row in group.topics]
+        assert offsets == [10, -1, 11]
+
+
 # ---- administration
 
 
@@ -331,6 +351,21 @@ async def test_groups_are_described_in_every_version(version: int) -> None:
             assert nobody.error_code == ErrorCode.GROUP_ID_NOT_FOUND
             assert nobody.error_message == "Group nobody not found."
             assert nobody.authorized_operations == NOT_ASKED
+
+
+async def test_a_group_of_the_other_protocol_is_said_to_be_one() -> None:
+    async with under_test() as t:
+        await started(t)
+        request = ConsumerGroupHeartbeatRequest(
+            "new", "m", 0, rebalance_timeout_ms=9, subscribed_topic_names=[], topic_partitions=[]
+        )
+        assert (await ask(t, request, 1)).error_code == ErrorCode.NONE
+        (new,) = (await ask(t, DescribeGroupsRequest(groups=["new"]), 6)).groups
+        assert (new.group_state, new.error_code) == ("Dead", ErrorCode.GROUP_ID_NOT_FOUND)
+        assert new.error_message == "Group new is not a classic group."
+        (old,) = (await ask(t, ConsumerGroupDescribeRequest(["g"]), 1)).groups
+        assert old.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert old.error_message == "Group g is not a consumer group."
 
 
 @pytest.mark.parametrize("version", range(6))
