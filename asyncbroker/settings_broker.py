@@ -179,27 +179,27 @@ offsets.topic.segment.bytes          int    104857600   1..
 
 # Groups of the consumer protocol (KIP-848)
 group.consumer.assignment.interval.ms      int     1000                      0..
-    The shortest time between two assignments of a group (KIP-848).
+    The shortest time between two assignments of a consumer group.
 group.consumer.assignors                   list    uniform,range             uniform|range
     Assignors that the broker offers; the first is for who has no wish.
 group.consumer.heartbeat.interval.ms       int     5000                      1..
     How often members of a consumer group report.
 group.consumer.max.assignment.interval.ms  int     15000                     0..
-    The longest assignment interval of a group's own.
+    The longest that group.consumer.assignment.interval.ms may be.
 group.consumer.max.heartbeat.interval.ms   int     15000                     1..
-    The longest heartbeat interval of a group's own.
+    The longest that group.consumer.heartbeat.interval.ms may be.
 group.consumer.max.session.timeout.ms      int     60000                     1..
-    The longest session timeout of a group's own.
+    The longest that group.consumer.session.timeout.ms may be.
 group.consumer.max.size                    int     2147483647                1..
     The most members of a consumer group.
 group.consumer.migration.policy  string  bidirectional  ~DISABLED|DOWNGRADE|UPGRADE|BIDIRECTIONAL
     Which way groups may change between the classic and the new protocol.
 group.consumer.min.assignment.interval.ms  int     0                         0..
-    The shortest assignment interval of a group's own.
+    The shortest that group.consumer.assignment.interval.ms may be.
 group.consumer.min.heartbeat.interval.ms   int     5000                      1..
-    The shortest heartbeat interval of a group's own.
+    The shortest that group.consumer.heartbeat.interval.ms may be.
 group.consumer.min.session.timeout.ms      int     45000                     1..
-    The shortest session timeout of a group's own.
+    The shortest that group.consumer.session.timeout.ms may be.
 group.consumer.session.timeout.ms          int     45000                     1..
     A silent member of a consumer group is thrown out after so long.
 

@@ -43,7 +43,7 @@ def broker_of(data: Path, *settings: str) -> Iterator[BrokerProcess]:
 
 
 class Fleet:
-    """Members of one group that read one topic."""
+    """Members of one group that read one topic, or those that match an expression."""
 
     def __init__(self, servers: str, group: str, topic: str) -> None:
         self.servers = servers
@@ -69,7 +69,7 @@ class Fleet:
                 **config,
             }
         )
-        consumer.subscribe([config.pop("topic", self.topic)])
+        consumer.subscribe([self.topic])
         self.members[name] = consumer
 
     def stop(self, name: str) -> None:
@@ -114,8 +114,12 @@ class Fleet:
 
     def check(self) -> None:
         """No partition has two owners."""
-        owned = [index for indexes in self.partitions().values() for index in indexes]
-        assert len(owned) == len(set(owned)), self.partitions()
+        owned = [
+            (place.topic, place.partition)
+            for member in self.members.values()
+            for place in member.assignment()
+        ]
+        assert len(owned) == len(set(owned)), owned
 
     def until(self, holds: Callable[[dict[str, list[int]]], bool]) -> None:
         """Polls until the partitions are as wished."""
