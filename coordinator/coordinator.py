@@ -430,8 +430,7 @@ class GroupCoordinator:
     def _drop_if_never_stored(self, group: Group) -> None:
         """A group whose first members never came to a generation leaves nothing behind."""
         if (
-            group.state is GroupState.EMPTY
-            and group.is_unused()
+            group.is_unused()
             and group.generation_id == 0
             and not self._offsets.of(group.group_id)
             and not self._offsets.has_pending(group.group_id)
@@ -474,7 +473,7 @@ class GroupCoordinator:
             turn.append(offset_tombstone(group_id, *partition) for partition in expired)
             if (
                 (expired or bury_unused)
-                and _is_unused(group)
+                and group.is_unused()
                 and not self._offsets.of(group_id)
                 and not self._offsets.has_pending(group_id)
             ):
@@ -487,13 +486,6 @@ class GroupCoordinator:
             return
         self._consumers.forget(group_id)
         self._groups[group_id] = restored_group(group_id, value)
-
-
-def _is_unused(group: Group | ConsumerGroup) -> bool:
-    """Whether nobody is in the group or about to be."""
-    if isinstance(group, ConsumerGroup):
-        return not group.members
-    return group.state is GroupState.EMPTY and group.is_unused()
 
 
 def _no_such_group(group_id: str) -> ErrorCode:

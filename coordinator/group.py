@@ -159,7 +159,7 @@ class Group:
 
     def is_unused(self) -> bool:
         """Whether nobody is in the group or about to be."""
-        return not self.members and not self.pending_member_ids
+        return self.state is GroupState.EMPTY and not self.pending_member_ids
 
     # ---- members
 

@@ -116,6 +116,10 @@ class ConsumerGroup:
             return ConsumerGroupState.STABLE
         return ConsumerGroupState.RECONCILING
 
+    def is_unused(self) -> bool:
+        """Whether nobody is in the group."""
+        return not self.members
+
     def member(self, member_id: str) -> ConsumerMember:
         """The member of this id; raises UNKNOWN_MEMBER_ID."""
         member = self.members.get(member_id)
