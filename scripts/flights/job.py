@@ -71,12 +71,14 @@ def delays_by_pandas(table: pandas.DataFrame) -> pandas.DataFrame:
     return grouped.agg(flights=("flight", "size"), delay=("dep_delay", "mean"))
 
 
-def is_same(ours: pandas.DataFrame, theirs: pandas.DataFrame) -> bool:
+def is_same(
+    ours: pandas.DataFrame, theirs: pandas.DataFrame, groups: list[str], counts: list[str]
+) -> bool:
     """Whether both tables have the same groups and counts, and delays equal but for rounding."""
-    keys = ["carrier", "hour", "flights"]
-    ours = ours.sort_values(["carrier", "hour"]).reset_index(drop=True)
-    theirs = theirs.sort_values(["carrier", "hour"]).reset_index(drop=True)
-    if len(ours) != len(theirs) or (ours[keys].values != theirs[keys].values).any():
+    exact = groups + counts
+    ours = ours.sort_values(groups).reset_index(drop=True)
+    theirs = theirs.sort_values(groups).reset_index(drop=True)
+    if len(ours) != len(theirs) or (ours[exact].to_numpy() != theirs[exact].to_numpy()).any():
         return False
     difference = (ours["delay"].astype(float) - theirs["delay"].astype(float)).abs()
     both_empty = ours["delay"].isna() & theirs["delay"].isna()

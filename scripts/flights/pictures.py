@@ -1,4 +1,5 @@
-"""The demo's two pictures: delay by carrier and hour, and who owned which partition over time."""
+"""The demos' pictures: delay by carrier and hour, or by airport and week, and who owned which
+partition over time."""
 
 from __future__ import annotations
 
@@ -25,6 +26,19 @@ def draw_delays(delays: pandas.DataFrame, path: Path) -> None:
     axes.set_ylabel("carrier")
     axes.set_title("Mean departure delay, flights out of New York, 2013 (read by Spark)")
     figure.colorbar(image, label="minutes")
+    save(figure, path)
+
+
+def draw_weeks(delays: pandas.DataFrame, path: Path) -> None:
+    """The mean delay of each week by airport."""
+    figure, axes = plt.subplots(figsize=(11, 5))
+    for origin, rows in delays.groupby("origin"):
+        weighted = rows.assign(minutes=rows["delay"].astype(float) * rows["flown"])
+        weeks = weighted.set_index("start")[["minutes", "flown"]].resample("W").sum()
+        axes.plot(weeks.index, weeks["minutes"] / weeks["flown"], label=origin)
+    axes.set_ylabel("mean departure delay, minutes")
+    axes.set_title("Delays by airport, flights out of New York, 2013 (streamed by Spark)")
+    axes.legend()
     save(figure, path)
 
 
