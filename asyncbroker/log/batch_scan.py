@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 from zlib import crc32
 
-from asyncbroker.log.damage import Holes
+from asyncbroker.log.damage import DamagedRange, Holes
 from asyncbroker.protocol.batches import (
     ATTRIBUTES_AT,
     BATCH_HEADER_BYTES,
@@ -78,6 +78,21 @@ class Damage(NamedTuple):
     first_offset: int
     next_offset: int | None
     reason: str
+
+    def range_in(self, base_offset: int, end_offset: int) -> DamagedRange:
+        """As it is remembered of the segment at `base_offset`. `end_offset` is where the log goes
+        on if no batch follows in the segment."""
+        next_offset = end_offset if self.next_offset is None else self.next_offset
+        return DamagedRange(base_offset, self.position, self.end, self.first_offset, next_offset)
+
+
+class _Claim(NamedTuple):
+    """What a damaged header says, of which each may be what lies: where its batch ends, which
+    offset the next one may have, and the CRC."""
+
+    end: int
+    offsets: tuple[int, ...]
+    crc: int
 
 
 class _Bad(Exception):
@@ -208,37 +223,39 @@ class BatchScan:
     def _next_good(self, position: int, next_offset: int) -> tuple[int, int | None]:
         """Where the next good batch after damage at `position` begins, or the next damage, if what
         the headers say puts its beginning beyond doubt; and its offset."""
-        crc, claims = -1, tuple[int, ...]()
-        if self.limit - position >= BATCH_HEADER_BYTES:
-            fields = HEADER.unpack(self._read(position, BATCH_HEADER_BYTES))
-            base_offset, length, _, _, crc, _, last_offset_delta, *_, record_count = fields
-            # Each may be what lies. Compaction leaves fewer records than offsets.
-            counts = (last_offset_delta + 1, record_count)
-            claims = tuple(base + count for count in counts for base in (base_offset, next_offset))
-            end = position + LENGTH_OVERHEAD + length
-            if end == self.limit:
-                return end, self.end_offset
-            if position + BATCH_HEADER_BYTES <= end < self.limit:
-                found = self._due_offset(claims, end, next_offset)
-                if found is None:
-                    found = self._good_offset(end, next_offset)
-                if found is not None:
-                    return end, found
+        claim = self._claim(position, next_offset)
+        if claim.end == self.limit:
+            return claim.end, self.end_offset
+        if position + BATCH_HEADER_BYTES <= claim.end < self.limit:
+            found = self._offset_behind(claim, claim.end, next_offset)
+            if found is not None:
+                return claim.end, found
         summed_to, summed = position + ATTRIBUTES_AT, 0
-        for at, found in self.candidates(position + 1, next_offset):
+        for at, own_offset in self.candidates(position + 1, next_offset):
             if at >= position + BATCH_HEADER_BYTES:
                 summed_to, summed = at, self._crc(summed_to, at, summed)
-                if summed == crc:
+                if summed == claim.crc:
                     # It was only the length that led elsewhere, or what else no CRC covers.
-                    due = self._due_offset(claims, at, next_offset)
-                    return at, found if due is None else due
+                    return at, self._offset_behind(claim, at, next_offset)
             if self._goes_on(at):
-                return at, found
+                return at, own_offset
         return self.limit, self.end_offset
 
-    def _due_offset(self, claims: tuple[int, ...], position: int, next_offset: int) -> int | None:
-        """Which of the offsets that damage claims to lead to is that of the batch at `position`:
-        the batch says so too or, damaged or not, leads to one whose offset fits."""
+    def _claim(self, position: int, next_offset: int) -> _Claim:
+        """What stands at `position`, taken for a header."""
+        if self.limit - position < BATCH_HEADER_BYTES:
+            return _Claim(-1, (), -1)
+        fields = HEADER.unpack(self._read(position, BATCH_HEADER_BYTES))
+        base_offset, length, _, _, crc, _, last_offset_delta, *_, record_count = fields
+        # Compaction leaves fewer records than offsets.
+        counts = (last_offset_delta + 1, record_count)
+        offsets = tuple(base + count for count in counts for base in (base_offset, next_offset))
+        return _Claim(position + LENGTH_OVERHEAD + length, offsets, crc)
+
+    def _offset_behind(self, claim: _Claim, position: int, next_offset: int) -> int | None:
+        """The offset of the batch at `position`, if a damaged one ends there: one that the damage
+        claims, if the batch says so too or, damaged or not, leads to one whose offset fits; else
+        its own, if it is good."""
         says = self._offset_at(position)
         behind = None
         with suppress(_Bad):
@@ -246,11 +263,11 @@ class BatchScan:
             behind = self._offset_at(position + header.size)
             if behind is not None:
                 behind -= header.last_offset_delta + 1
-        for offset in claims:
+        for offset in claim.offsets:
             is_possible = next_offset < offset <= self._offset_limit(next_offset)
             if is_possible and offset in (says, behind):
                 return offset
-        return None
+        return self._good_offset(position, next_offset)
 
     def _offset_at(self, position: int) -> int | None:
         """The offset that what begins at a position says, whatever else it is."""

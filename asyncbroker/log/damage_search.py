@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from asyncbroker.log.batch_scan import BatchScan, Damage, GoodBatch
+from asyncbroker.log.batch_scan import BatchScan, GoodBatch
 from asyncbroker.log.damage import DamagedRange, hole_of
 from asyncbroker.log.errors import CorruptIndex, CorruptLog
 from asyncbroker.log.file_range import LogEnd, segment_at
@@ -52,14 +52,7 @@ def find_damage(
         if isinstance(found, GoodBatch):
             on_good(found.header)
         elif found.reason:
-            yield _range_of(segment, found, log_end_offset)
-
-
-def _range_of(segment: Segment, found: Damage, log_end_offset: int) -> DamagedRange:
-    next_offset = log_end_offset if found.next_offset is None else found.next_offset
-    return DamagedRange(
-        segment.base_offset, found.position, found.end, found.first_offset, next_offset
-    )
+            yield found.range_in(segment.base_offset, log_end_offset)
 
 
 def _vouched_for(segment: Segment, position: int) -> tuple[int, int]:

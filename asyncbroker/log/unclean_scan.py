@@ -197,10 +197,7 @@ class UncleanScan:
         if is_old_format(segment.open_file(), found.position, segment.size):
             reason = "batches of an older message format than v2"
             raise CorruptLog(segment.log_path, reason, found.position)
-        next_offset = self.recovery_point if found.next_offset is None else found.next_offset
-        hole = DamagedRange(
-            segment.base_offset, found.position, found.end, found.first_offset, next_offset
-        )
+        hole = found.range_in(segment.base_offset, self.recovery_point)
         logger.error("%s at byte %d: %s", segment.log_path, found.position, found.reason)
         self.damaged.add_to(segment, [hole])
         return hole

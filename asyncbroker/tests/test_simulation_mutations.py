@@ -15,7 +15,7 @@ from asyncbroker.commits import Commits
 from asyncbroker.coordinator import coordinator, offset_requests
 from asyncbroker.coordinator.group import Group
 from asyncbroker.coordinator.offsets import Offsets
-from asyncbroker.log import checking, damage_search
+from asyncbroker.log import checking
 from asyncbroker.log.durability import Durability
 from asyncbroker.log.log_directory import LogDirectory
 from asyncbroker.log.partition_log import PartitionLog
@@ -145,13 +145,13 @@ def test_damage_that_is_served_is_found(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_damage_that_takes_its_neighbours_away_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """What lies behind a damaged batch is taken for damaged as well."""
-    original = damage_search._range_of
+    original = checking.find_damage
 
-    def to_the_end(segment: Any, found: Any, log_end_offset: int) -> Any:
-        stretch = original(segment, found, log_end_offset)
-        return stretch._replace(end=segment.size, next_offset=log_end_offset)
+    def to_the_end(segment: Any, part: Any, segments: Any, end: Any, **named: Any) -> Any:
+        for stretch in original(segment, part, segments, end, **named):
+            yield stretch._replace(end=segment.size, next_offset=end[0])
 
-    monkeypatch.setattr(damage_search, "_range_of", to_the_end)
+    monkeypatch.setattr(checking, "find_damage", to_the_end)
     found_in("CORRUPT_MESSAGE", change=flipped_bits)
 
 
