@@ -114,11 +114,15 @@ def _largest_from(segment: Segment, start_offset: int) -> int:
 
 
 def _largest_in_batch(batch: bytes, header: BatchHeader, start_offset: int) -> int:
+    # One after the other: a small batch may hold millions.
+    records = records_of(batch, header)
     try:
-        records = [each for each in records_of(batch, header) if each.offset >= start_offset]
+        return max(
+            (each.timestamp for each in records if each.offset >= start_offset),
+            default=NO_TIMESTAMP,
+        )
     except CorruptBatch:
         return header.max_timestamp
-    return max((each.timestamp for each in records), default=NO_TIMESTAMP)
 
 
 def _first_in_batch(
