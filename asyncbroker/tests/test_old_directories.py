@@ -8,6 +8,7 @@ from asyncbroker.broker import MEMORY_DIRECTORY
 from asyncbroker.log.directory_format import FORMAT, FORMAT_VERSION
 from asyncbroker.log.files import MemoryFiles
 from asyncbroker.log.journal import JOURNAL
+from asyncbroker.log.tests.log_harness import copied
 from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.protocol.messages.fetch import FetchEpochEndOffset
@@ -17,18 +18,6 @@ from asyncbroker.tests.data_path_harness import (
     offsets_of,
     under_test,
 )
-
-
-def copy_of(files: MemoryFiles, path: str = MEMORY_DIRECTORY) -> MemoryFiles:
-    """What `cp -a` makes of a directory."""
-    copy = MemoryFiles()
-    paths = [path]
-    for directory in paths:
-        copy.make_directory(directory)
-        for name in files.list_files(directory):
-            copy.write_whole(f"{directory}/{name}", files.read_whole(f"{directory}/{name}"))
-        paths += [f"{directory}/{name}" for name in files.list_directories(directory)]
-    return copy
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
@@ -56,7 +45,7 @@ async def test_readers_who_are_ahead_of_an_older_copy_are_told() -> None:
         for _ in range(3):
             await test.produce(batch_of(), acks=-1)
         # While it is in use, as a snapshot of its volume would be; then a few records are lost.
-        copy = copy_of(files)
+        copy = copied(files)
         for _ in range(3):
             await test.produce(batch_of(), acks=-1)
     async with under_test(files=copy, metadata=metadata) as test:
@@ -76,7 +65,7 @@ async def test_a_copy_of_a_stopped_directory_goes_on_in_its_epoch() -> None:
     async with under_test(files=files, metadata=metadata) as test:
         await test.topic()
         await test.produce(batch_of(), acks=-1)
-    copy = copy_of(files)
+    copy = copied(files)
     async with under_test(files=files, metadata=metadata) as test:
         await test.produce(batch_of(2), acks=-1)
     async with under_test(files=copy, metadata=metadata) as test:
