@@ -107,10 +107,14 @@ class ThreadWorkers:
             function, args, future = job
             try:
                 result = function(*args)
+            except StopIteration as error:
+                # No future takes it: whoever waits would wait for ever.
+                post(self._finish, future, None, _told_of(error))
             except Exception as error:
                 post(self._finish, future, None, error)
             else:
                 post(self._finish, future, result, None)
+                del result
             # An idle thread must not keep the last job's batch or log alive.
             del job, function, args, future
 
@@ -124,6 +128,13 @@ class ThreadWorkers:
                 future.set_exception(error)
         if not self._running and self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
+
+
+def _told_of(stop: StopIteration) -> RuntimeError:
+    """What a generator would make of it."""
+    bug = RuntimeError("a job raised StopIteration")
+    bug.__cause__ = stop
+    return bug
 
 
 _Job = tuple[Callable[..., Any], tuple[Any, ...], "asyncio.Future[Any]"]

@@ -28,6 +28,13 @@ async def test_an_exception_of_a_job_comes_back_and_the_thread_lives_on() -> Non
     await workers.close()
 
 
+async def test_a_job_that_raises_what_no_future_takes_ends_its_wait_all_the_same() -> None:
+    workers = ThreadWorkers(asyncio.get_running_loop(), threads_max=1)
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await asyncio.wait_for(workers.run(next, iter(())), 30)
+    await workers.close()
+
+
 async def test_jobs_run_side_by_side_up_to_the_number_of_threads() -> None:
     workers = ThreadWorkers(asyncio.get_running_loop(), threads_max=3)
     together = threading.Barrier(3, timeout=30)
