@@ -15,7 +15,7 @@ from asyncbroker.commits import Commits
 from asyncbroker.coordinator import coordinator, offset_requests
 from asyncbroker.coordinator.group import Group
 from asyncbroker.coordinator.offsets import Offsets
-from asyncbroker.log import checking
+from asyncbroker.log import checking, damage_search
 from asyncbroker.log.durability import Durability
 from asyncbroker.log.log_directory import LogDirectory
 from asyncbroker.log.partition_log import PartitionLog
@@ -145,7 +145,7 @@ def test_damage_that_is_served_is_found(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_damage_that_takes_its_neighbours_away_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """What lies behind a damaged batch is taken for damaged as well."""
-    original = checking.find_damage
+    original = damage_search.find_damage
 
     def to_the_end(segment: Any, part: Any, segments: Any, end: Any, **named: Any) -> Any:
         for stretch in original(segment, part, segments, end, **named):
