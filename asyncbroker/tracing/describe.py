@@ -26,7 +26,7 @@ _TOPICS: Final = ("topics", "topic_data", "topic_names", "responses", "resources
 _TOPIC_NAME: Final = ("name", "topic", "resource_name")
 _PARTITIONS: Final = ("partitions", "partition_data", "partition_indexes", "partition_responses")
 _PARTITION_INDEX: Final = ("index", "partition", "partition_index")
-_GROUPS: Final = ("groups", "groups_names", "coordinator_keys")
+_GROUPS: Final = ("groups", "group_ids", "groups_names", "coordinator_keys")
 _OFFSET: Final = ("fetch_offset", "committed_offset", "offset", "timestamp")
 _ANSWERED_OFFSET: Final = (
     "base_offset",

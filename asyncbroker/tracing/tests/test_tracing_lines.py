@@ -12,6 +12,10 @@ from asyncbroker.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
 )
+from asyncbroker.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from asyncbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from asyncbroker.protocol.messages.delete_groups import DeleteGroupsRequest
+from asyncbroker.protocol.messages.describe_groups import DescribeGroupsRequest
 from asyncbroker.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -20,11 +24,13 @@ from asyncbroker.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
+from asyncbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
+from asyncbroker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from asyncbroker.protocol.records import Record, build_batch
 from asyncbroker.tests.edge_harness import request_frame
 from asyncbroker.tracing.api_names import known_names
 from asyncbroker.tracing.choice import BadChoice, Choice, parse_choice
-from asyncbroker.tracing.describe import parts_of
+from asyncbroker.tracing.describe import groups_of, parts_of
 from asyncbroker.tracing.exchange import Exchange, PartitionPart
 from asyncbroker.tracing.lines import json_line, line_printer, plain_line
 from asyncbroker.tracing.plain import plain
@@ -141,6 +147,22 @@ def test_records_are_counted_and_shown_up_to_a_bound() -> None:
 def test_damaged_records_are_said_to_be_damaged() -> None:
     response = PartitionData(3, records=b"\xff" * 100)
     assert "damaged" in plain(response)["records"][0]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        ConsumerGroupDescribeRequest(group_ids=["g"]),
+        ConsumerGroupHeartbeatRequest("g", "m", 1),
+        DeleteGroupsRequest(groups_names=["g"]),
+        DescribeGroupsRequest(groups=["g"]),
+        FindCoordinatorRequest(coordinator_keys=["g"]),
+        OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g")]),
+    ],
+    ids=lambda request: type(request).__name__,
+)
+def test_groups_are_found_wherever_a_request_names_them(request_: object) -> None:
+    assert list(groups_of(request_)) == ["g"]
 
 
 def test_every_api_has_one_name() -> None:
