@@ -1,9 +1,9 @@
 """A consumer group at one moment, as any broker tells it, and what has moved since another moment.
 
 State, members and their assignments come from DescribeGroups or ConsumerGroupDescribe, how far the
-group is from OffsetFetch and ListOffsets. The generation of a classic group is in no answer: brokers
-write it into `__consumer_offsets`, which is followed from a little before its end, where that is
-allowed; until a record of the group comes along it is not known. Consumer groups have none.
+group is from OffsetFetch and ListOffsets. The generation of a classic group is in no answer:
+brokers write it into `__consumer_offsets`, which is followed from a little before its end, where
+that is allowed; until a record of the group comes along it is not known. Consumer groups have none.
 """
 
 from __future__ import annotations
