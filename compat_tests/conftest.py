@@ -17,6 +17,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -25,6 +26,9 @@ STOP_SECONDS_MAX = 20
 
 # Group tests need not wait for members that will never come.
 SETTINGS = ("group.initial.rebalance.delay.ms=0", "log.segment.bytes=1048576")
+
+
+AnyBroker = TypeVar("AnyBroker", bound="BrokerProcess")
 
 
 class BrokerProcess:
@@ -90,6 +94,18 @@ class BrokerProcess:
         self._process.stdout.close()
 
 
+@contextlib.contextmanager
+def running(broker: AnyBroker) -> Iterator[AnyBroker]:
+    """Starts a broker that has ended on leaving: in order, and quickly, if nothing failed."""
+    broker.start()
+    try:
+        yield broker
+        if broker.is_running():
+            assert broker.stop() == 0
+    finally:
+        broker.kill()
+
+
 def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on; all are held at once, so that no two are the same."""
     with contextlib.ExitStack() as held:
@@ -103,11 +119,9 @@ def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
     if other := os.environ.get("BOOTSTRAP_SERVERS"):
         yield other
         return
-    broker = BrokerProcess(tmp_path_factory.mktemp("shared-broker"))
-    broker.start()
-    yield broker.bootstrap_servers
-    assert broker.is_running(), "the shared broker died during the tests"
-    assert broker.stop() == 0
+    with running(BrokerProcess(tmp_path_factory.mktemp("shared-broker"))) as broker:
+        yield broker.bootstrap_servers
+        assert broker.is_running(), "the shared broker died during the tests"
 
 
 @pytest.fixture
@@ -115,11 +129,8 @@ def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     """A broker of the test's own, to kill and restart."""
     if os.environ.get("BOOTSTRAP_SERVERS"):
         pytest.skip("restarts the broker: only for one that the test started")
-    broker = BrokerProcess(tmp_path / "data")
-    broker.start()
-    yield broker
-    if broker.is_running():
-        broker.stop()
+    with running(BrokerProcess(tmp_path / "data")) as broker:
+        yield broker
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Producer
 
-from compat_tests.conftest import BrokerProcess
+from compat_tests.conftest import BrokerProcess, running
 
 SECONDS_MAX = 30.0
 
@@ -32,14 +32,8 @@ SETTINGS = (
 @contextmanager
 def broker_of(data: Path, *settings: str) -> Iterator[BrokerProcess]:
     """A broker for groups whose members are quick."""
-    broker = BrokerProcess(data, (*SETTINGS, *settings))
-    broker.start()
-    try:
+    with running(BrokerProcess(data, (*SETTINGS, *settings))) as broker:
         yield broker
-        if broker.is_running():
-            assert broker.stop() == 0
-    finally:
-        broker.kill()
 
 
 class Fleet:

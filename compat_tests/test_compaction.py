@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
 
-from compat_tests.conftest import SETTINGS, BrokerProcess
+from compat_tests.conftest import SETTINGS, BrokerProcess, running
 from compat_tests.java import dump_log_segments, needs_jars
 
 pytestmark = pytest.mark.timeout(180)
@@ -38,11 +38,8 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     if os.environ.get("BOOTSTRAP_SERVERS"):
         pytest.skip("looks at the files: only for a broker that the test started")
     cleaner = ("log.cleaner.backoff.ms=100", "log.cleaner.min.cleanable.ratio=0.01")
-    broker = BrokerProcess(tmp_path / "data", (*SETTINGS, *cleaner))
-    broker.start()
-    yield broker
-    if broker.is_running():
-        broker.stop()
+    with running(BrokerProcess(tmp_path / "data", (*SETTINGS, *cleaner))) as broker:
+        yield broker
 
 
 def fill(servers: str) -> dict[bytes, bytes | None]:

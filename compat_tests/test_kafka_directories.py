@@ -20,7 +20,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from compat_tests.conftest import BrokerProcess
+from compat_tests.conftest import BrokerProcess, running
 from compat_tests.java import dump_log_segments, needs_jars
 from compat_tests.kafka import KAFKA_SECONDS_MAX, Kafka
 
@@ -154,9 +154,7 @@ def test_a_directory_of_kafkas_is_served_records_groups_and_transactions(
     kafka: FilledKafka, how: str, tmp_path: Path
 ) -> None:
     shutil.copytree(getattr(kafka, how), tmp_path / "data")
-    broker = BrokerProcess(tmp_path / "data")
-    broker.start()
-    try:
+    with running(BrokerProcess(tmp_path / "data")) as broker:
         for _ in range(2):
             servers = broker.bootstrap_servers
             assert consume(servers, PLAIN, b"zstd-399-") == kafka.plain
@@ -170,8 +168,6 @@ def test_a_directory_of_kafkas_is_served_records_groups_and_transactions(
         produce_each(servers, PLAIN, ours := [b"ours-%d" % number for number in range(3)])
         found = consume(servers, PLAIN, ours[-1])
         assert [value for _, _, value in found[len(kafka.plain) :]] == ours
-    finally:
-        broker.kill()
 
 
 def produce_each(servers: str, topic: str, values: list[bytes]) -> None:
@@ -183,18 +179,12 @@ def produce_each(servers: str, topic: str, values: list[bytes]) -> None:
 
 
 def written_by_ours(data: Path) -> Found:
-    broker = BrokerProcess(data)
-    broker.start()
-    try:
+    with running(BrokerProcess(data)) as broker:
         servers = broker.bootstrap_servers
         create(servers, **{MOVED: 1})
         produce_plain(servers, MOVED)
         commit(servers, MOVED, 77)
-        found = consume(servers, MOVED, b"zstd-399-")
-        assert broker.stop() == 0
-        return found
-    finally:
-        broker.kill()
+        return consume(servers, MOVED, b"zstd-399-")
 
 
 def test_kafkas_dump_log_segments_reads_what_we_write(tmp_path: Path) -> None:

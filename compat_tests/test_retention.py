@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from asyncbroker.client.cluster import Cluster
 from asyncbroker.client.topics import create_topic
-from compat_tests.conftest import SETTINGS, BrokerProcess
+from compat_tests.conftest import SETTINGS, BrokerProcess, running
 from compat_tests.java import needs_jars, run_tool
 
 Fresh = Callable[[str], str]
@@ -47,10 +47,10 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if other := os.environ.get("BOOTSTRAP_SERVERS"):
         yield other
         return
-    broker = BrokerProcess(tmp_path_factory.mktemp("retention"), (*SETTINGS, *SOON))
-    broker.start()
-    yield broker.bootstrap_servers
-    assert broker.stop() == 0
+    data = tmp_path_factory.mktemp("retention")
+    with running(BrokerProcess(data, (*SETTINGS, *SOON))) as broker:
+        yield broker.bootstrap_servers
+        assert broker.is_running(), "the broker died during the tests"
 
 
 def create(servers: str, topic: str, **configs: str) -> None:

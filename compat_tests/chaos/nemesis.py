@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from compat_tests import conftest
 from compat_tests.conftest import SETTINGS, BrokerProcess
 
 PATIENCE_SECONDS = 60.0
@@ -77,15 +78,8 @@ def running(
     data: Path, settings: tuple[str, ...] = CHAOS_SETTINGS, kind: type[ChaosBroker] = ChaosBroker
 ) -> Iterator[ChaosBroker]:
     """A broker on `data` that has ended on leaving: in order, and quickly, if nothing failed."""
-    broker = kind(data, settings)
-    broker.start()
-    try:
+    with conftest.running(kind(data, settings)) as broker:
         yield broker
-        if broker.is_running():
-            assert broker.stop() == 0
-    finally:
-        if broker.is_running():
-            broker.kill()
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:

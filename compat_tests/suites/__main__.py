@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from compat_tests.conftest import BrokerProcess
+from compat_tests.conftest import BrokerProcess, running
 from compat_tests.kafka import Kafka
 from compat_tests.suites.all import SUITES
 from compat_tests.suites.install import ROOT, CannotInstall, kafka_classpath, kafka_version
@@ -28,12 +28,8 @@ SETTINGS = ("group.initial.rebalance.delay.ms=0", "offsets.retention.check.inter
 @contextlib.contextmanager
 def ours(folder: Path) -> Iterator[str]:
     """This broker, on a data directory."""
-    broker = BrokerProcess(folder / "asyncbroker", SETTINGS)
-    broker.start()
-    try:
+    with running(BrokerProcess(folder / "asyncbroker", SETTINGS)) as broker:
         yield broker.bootstrap_servers
-    finally:
-        broker.stop()
 
 
 @contextlib.contextmanager

@@ -32,7 +32,7 @@ FEATURES: Final[dict[str, str]] = {
     "partitions": "add partitions",
     "configs": "describe and alter configs of topics and broker",
     "delete-records": "delete records",
-    "groups": "list and describe groups, lag, delete",
+    "groups": "list and describe groups, delete them where the client can",
     "logdirs": "sizes in log directories",
     "leaders": "elect leaders",
     "cluster": "describe the cluster",

@@ -510,9 +510,13 @@ public class Matrix {
             }
             expect(10L, admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get()
                 .get(partition).offset());
-            admin.alterConsumerGroupOffsets(group, Map.of(partition, new OffsetAndMetadata(3))).all().get();
+            Map<TopicPartition, OffsetAndMetadata> three = Map.of(partition, new OffsetAndMetadata(3));
+            admin.alterConsumerGroupOffsets(group, three).all().get();
+            expect(three, admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get());
             admin.deleteConsumerGroupOffsets(group, Set.of(partition)).all().get();
             expect(Map.of(), admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get());
+            // Without offsets it would soon be gone by itself.
+            admin.alterConsumerGroupOffsets(group, three).all().get();
             admin.deleteConsumerGroups(List.of(group)).all().get();
         }
     }

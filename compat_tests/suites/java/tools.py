@@ -193,6 +193,8 @@ def consumer_group_command(servers: str) -> None:
     found(rf"{topic}\s+0\s+4\s+10\s+6", described)
     found("Empty", tool(GROUPS, servers, "--describe", "--group", group, "--state"))
     tool(GROUPS, servers, "--delete-offsets", "--group", group, "--topic", topic)
+    # Without offsets it would soon be gone by itself.
+    tool(GROUPS, servers, "--group", group, *reset)
     tool(GROUPS, servers, "--delete", "--group", group)
     expect(False, group in tool(GROUPS, servers, "--list"))
 
@@ -305,7 +307,8 @@ def cluster_tool(servers: str) -> None:
 def broker_api_versions(servers: str) -> None:
     said = tool("BrokerApiVersionsCommand", servers)
     found(r"Produce\(0\): 0 to 1\d \[usable: 1\d\]", said)
-    expect([], re.findall(r".*unusable.*", said))
+    # Share groups were a preview in 3.9, whose versions of them Kafka has dropped.
+    expect([], re.findall(r"^\s*(?!Share).*unusable.*", said, re.MULTILINE))
     # A tool has no name for what came after it; all before has one.
     keys = [(int(key), name) for name, key in re.findall(r"(\w+)\((\d+)\): ", said)]
     last_known = max(key for key, name in keys if name != "UNKNOWN")
