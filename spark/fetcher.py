@@ -2,8 +2,9 @@
 
 While the caller decodes, the next Fetch is under way (`asyncbroker.client.reader`). A hole in the
 offsets (compaction, markers, aborted records) is nothing to worry about as long as the log begins
-before it; offsets that are not in the log are `OffsetsMissing`, and what that means to the query is
-decided in `remaining_range`.
+before it; offsets that are not in the log are `OffsetsMissing`, and what that means to the query
+is decided in `remaining_range`. So are all offsets of a topic that is gone, whatever another one of
+its name may have.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from asyncbroker.client.cluster import Cluster, TopicPartition
 from asyncbroker.client.errors import BrokerError, RequestTimedOut
 from asyncbroker.client.partitions import earliest_offsets, latest_offsets
 from asyncbroker.client.reader import Fetched, Reader
 from asyncbroker.protocol.errors import ErrorCode
+from asyncbroker.protocol.schema import ZERO_UUID
 from asyncbroker.spark.options import ReadOptions
 from asyncbroker.spark.planner import DataLost, OffsetRange
 
@@ -26,13 +28,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+TOPIC_GONE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+"""What is left of these when the client has looked at the metadata again."""
+
 
 class OffsetsMissing(Exception):
     """The log has no offset `position`, which it had when the query was planned."""
 
-    def __init__(self, position: int) -> None:
-        super().__init__(f"offset {position} is not in the log")
+    def __init__(self, position: int, topic_gone: str = "") -> None:
+        """`topic_gone` says so if the whole topic is."""
+        super().__init__(topic_gone or f"offset {position} is not in the log")
         self.position = position
+        self.topic_gone = topic_gone
 
 
 def open_cluster(options: ReadOptions | WriteOptions) -> Cluster:
@@ -52,19 +59,25 @@ def fetch(options: ReadOptions, cluster: Cluster, wanted: OffsetRange) -> Iterat
     Raises OffsetsMissing, ClientError.
     """
     partition = wanted.partition
+    topic_ids = {partition.topic: wanted.topic_id} if wanted.topic_id != ZERO_UUID else {}
     with Reader(
         cluster,
         {partition: wanted.start},
         end_offsets={partition: wanted.end},
         partition_max_bytes=options.partition_fetch_bytes_max,
         isolation_level=options.isolation_level,
+        topic_ids=topic_ids,
     ) as reader:
         position = wanted.start
         last_progress = time.monotonic()
         while not reader.is_done:
             try:
                 answers = reader.poll()
+                if not answers:
+                    _check_progress(options, cluster, partition, position, last_progress)
             except BrokerError as error:
+                if error.code in TOPIC_GONE:
+                    raise OffsetsMissing(position, str(error)) from error
                 if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise
                 raise OffsetsMissing(position) from error
@@ -72,8 +85,6 @@ def fetch(options: ReadOptions, cluster: Cluster, wanted: OffsetRange) -> Iterat
                 yield fetched
                 if fetched.next_offset > position:
                     position, last_progress = fetched.next_offset, time.monotonic()
-            if not answers:
-                _check_progress(options, cluster, partition, position, last_progress)
 
 
 def _check_progress(
@@ -95,21 +106,27 @@ def _check_progress(
 
 
 def remaining_range(
-    options: ReadOptions, cluster: Cluster, wanted: OffsetRange, position: int
+    options: ReadOptions, cluster: Cluster, wanted: OffsetRange, missing: OffsetsMissing
 ) -> OffsetRange:
-    """What can still be read of a range whose offset `position` is missing; may be empty.
+    """What can still be read of a range of which offsets are missing; may be empty.
 
     Raises DataLost if the query is to fail on that.
     """
-    partition = wanted.partition
-    earliest = earliest_offsets(cluster, [partition])[partition]
+    partition, position = wanted.partition, missing.position
     reason = (
         f"Could not read records in offset [{position}, {wanted.end}) for topic partition "
-        f"{partition}, whose log starts at {earliest}."
+        f"{partition}"
     )
+    # Without a later start there is nothing to come: the log ends before the range does.
+    start = wanted.end
+    if missing.topic_gone:
+        reason += f": {missing.topic_gone}."
+    else:
+        earliest = earliest_offsets(cluster, [partition])[partition]
+        reason += f", whose log starts at {earliest}."
+        if earliest > position:
+            start = min(earliest, wanted.end)
     if options.fail_on_data_loss:
         raise DataLost(reason)
     logger.warning("Some data may have been lost. %s", reason)
-    # Without a later start there is nothing to come: the log ends before the range does.
-    start = min(earliest, wanted.end) if earliest > position else wanted.end
-    return OffsetRange(partition, start, wanted.end)
+    return wanted.piece(start, wanted.end)

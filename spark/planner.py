@@ -14,7 +14,7 @@ import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from asyncbroker.client.cluster import Cluster, TopicPartition
@@ -25,6 +25,7 @@ from asyncbroker.client.partitions import (
     latest_offsets,
     list_offsets,
 )
+from asyncbroker.protocol.schema import ZERO_UUID
 from asyncbroker.spark.offset_limits import (
     OffsetLimit,
     PartitionOffsets,
@@ -64,11 +65,18 @@ class OffsetRange:
     partition: TopicPartition
     start: int
     end: int
+    topic_id: bytes = field(default=ZERO_UUID, compare=False, repr=False)
+    """Of the topic that was planned for: in one of its name that is made later the same offsets are
+    other records. Zeros where brokers have no ids."""
 
     @property
     def size(self) -> int:
         """The number of offsets, which is at least that of records."""
         return self.end - self.start
+
+    def piece(self, start: int, end: int) -> OffsetRange:
+        """Other offsets of the same partition."""
+        return OffsetRange(self.partition, start, end, self.topic_id)
 
 
 Narrowed = Callable[[Iterable[OffsetRange], Cluster], Iterable[OffsetRange]]
@@ -85,6 +93,8 @@ def plan(options: ReadOptions, cluster: Cluster, narrowed: Narrowed = all_of) ->
     Raises ValueError for limits that do not fit the partitions, DataLost, ClientError.
     """
     partitions = find_partitions(options, cluster)
+    # Before the offsets: those of a topic that is made again in between are not taken for its own.
+    topic_ids = topic_ids_of(partitions, cluster)
     earliest = earliest_offsets(cluster, partitions)
     latest = latest_offsets(cluster, partitions, isolation_level=options.isolation_level)
     starts = starting_offsets(options, cluster, earliest, latest)
@@ -96,7 +106,7 @@ def plan(options: ReadOptions, cluster: Cluster, narrowed: Narrowed = all_of) ->
             end = latest[partition]
         ranges.append(
             _within_log(
-                OffsetRange(partition, starts[partition], end),
+                OffsetRange(partition, starts[partition], end, topic_ids[partition.topic]),
                 earliest[partition],
                 latest[partition],
                 fail_on_data_loss=options.fail_on_data_loss,
@@ -128,6 +138,12 @@ def find_partitions(options: ReadOptions, cluster: Cluster) -> list[TopicPartiti
                 if partition not in existing:
                     logger.warning("partition %s does not exist and is left out", partition)
     return sorted(found)
+
+
+def topic_ids_of(partitions: Iterable[TopicPartition], cluster: Cluster) -> dict[str, bytes]:
+    """The ids of the topics that these partitions are of; raises ClientError."""
+    topics = {partition.topic for partition in partitions}
+    return {topic: cluster.topic(topic).topic_id for topic in topics}
 
 
 def starting_offsets(
@@ -219,7 +235,7 @@ def _within_log(
         raise DataLost(reason)
     logger.warning("Some data may have been lost. %s", reason)
     start = min(max(start, earliest), latest)
-    return OffsetRange(partition, start, max(start, min(end, latest)))
+    return wanted.piece(start, max(start, min(end, latest)))
 
 
 def split(
@@ -260,6 +276,6 @@ def _cut(wanted: OffsetRange, count: int) -> Sequence[OffsetRange]:
     for number in range(count):
         size = (wanted.end - start) // (count - number)
         if size:
-            pieces.append(OffsetRange(wanted.partition, start, start + size))
+            pieces.append(wanted.piece(start, start + size))
         start += size
     return pieces

@@ -134,15 +134,15 @@ class Restriction:
             offset = found[wanted.partition].offset
             # Without a match there is no record as young, also none that is still to be read.
             start = wanted.end if offset < 0 else min(max(wanted.start, offset), wanted.end)
-            cut.append(OffsetRange(wanted.partition, start, wanted.end))
+            cut.append(wanted.piece(start, wanted.end))
         return [wanted for wanted in cut if wanted.size]
 
     def _cut(self, wanted: OffsetRange) -> OffsetRange:
         if not self._passes(wanted.partition):
-            return OffsetRange(wanted.partition, wanted.end, wanted.end)
+            return wanted.piece(wanted.end, wanted.end)
         start = max(wanted.start, self.start)
         end = wanted.end if self.end is None else min(wanted.end, self.end)
-        return OffsetRange(wanted.partition, start, max(start, end))
+        return wanted.piece(start, max(start, end))
 
     def _passes(self, partition: TopicPartition) -> bool:
         return all(test(getattr(partition, column)) for column, test in self.tests)

@@ -69,9 +69,9 @@ class RangeReader:
                 try:
                     for fetched in fetch(self._options, cluster, wanted):
                         yield from decoder.decode(fetched)
-                    wanted = OffsetRange(wanted.partition, wanted.end, wanted.end)
+                    wanted = wanted.piece(wanted.end, wanted.end)
                 except OffsetsMissing as missing:
-                    wanted = remaining_range(self._options, cluster, wanted, missing.position)
+                    wanted = remaining_range(self._options, cluster, wanted, missing)
                 yield from decoder.rest()
 
     def _decoder(self, wanted: OffsetRange) -> Decoder:

@@ -127,7 +127,8 @@ class StreamPlanner:
         earliest = self._earliest(end)
         ranges = []
         for partition, first in sorted(earliest.items()):
-            wanted = OffsetRange(partition, start.get(partition, 0), end[partition])
+            topic_id = self._topic_id(partition.topic)
+            wanted = OffsetRange(partition, start.get(partition, 0), end[partition], topic_id)
             ranges.append(self._in_log(wanted, first, is_new=partition not in start))
         read = self._options.read
         return split(ranges, read.min_partitions, read.max_records_per_partition)
@@ -224,6 +225,13 @@ class StreamPlanner:
                 self._topic_ids[topic] = topic_id
                 self._recreated.add(topic)
 
+    def _topic_id(self, topic: str) -> bytes:
+        """The id of the topic as it was looked at last: another one may be there by now, which the
+        tasks of a batch are not to take for it."""
+        if topic not in self._topic_ids:
+            self._topic_ids[topic] = self._opened().topic(topic).topic_id
+        return self._topic_ids[topic]
+
     def _earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Where partitions begin; those that are gone are lost."""
         cluster = self._opened()
@@ -289,7 +297,7 @@ class StreamPlanner:
         elif start < earliest and start < end:
             self._lost(f"{partition} begins at offset {earliest}, and {start} was asked for.")
             start = min(earliest, end)
-        return OffsetRange(partition, start, end)
+        return wanted.piece(start, end)
 
     def _lost(self, reason: str) -> None:
         if self._options.read.fail_on_data_loss:

@@ -87,8 +87,10 @@ class Reader:
         max_bytes: int = MAX_BYTES,
         partition_max_bytes: int = PARTITION_MAX_BYTES,
         isolation_level: int = READ_UNCOMMITTED,
+        topic_ids: Mapping[str, bytes] | None = None,
     ) -> None:
-        """A partition is done when its position reaches its end offset, if it has one."""
+        """A partition is done when its position reaches its end offset, if it has one. Topics with
+        other ids than `topic_ids` are not those that are meant, whatever their names."""
         self._cluster = cluster
         self._ends = dict(end_offsets or {})
         self._positions = {
@@ -103,7 +105,7 @@ class Reader:
         self._isolation_level = isolation_level
         self._leaders: dict[int, _Leader] = {}
         # A topic that is deleted and made again gets another id: its offsets mean something else.
-        self._topic_ids: dict[str, bytes] = {}
+        self._topic_ids = dict(topic_ids or {})
         self._trouble: Deadline | None = None
         self._last_trouble: ClientError | None = None
         self._failure: BrokerError | None = None

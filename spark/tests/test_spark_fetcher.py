@@ -273,8 +273,8 @@ def test_empty_answers_are_waited_out_up_to_the_timeout(monkeypatch: pytest.Monk
 
 def test_other_errors_of_the_broker_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     log = StandInLog([data(0, 10)])
-    log.error = BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, api="Fetch")
-    with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+    log.error = BrokerError(ErrorCode.CORRUPT_MESSAGE, api="Fetch")
+    with pytest.raises(BrokerError, match="CORRUPT_MESSAGE"):
         values(monkeypatch, log, 0, 10, failOnDataLoss="false")
 
 

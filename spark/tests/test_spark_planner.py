@@ -52,6 +52,9 @@ class StandInCluster:
             for name in names
         ]
 
+    def topic(self, name: str) -> MetadataResponseTopic:
+        return next(topic for topic in self.topics() if topic.name == name)
+
     def partitions_of(self, topic: str) -> list[TopicPartition]:
         found = sorted(partition for partition in self.logs if partition.topic == topic)
         if not found:
