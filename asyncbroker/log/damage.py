@@ -8,7 +8,8 @@ nobody has to read the log again to know of it, in a file of the partition's dir
     damaged-ranges    text: the version (0), the number of ranges, a line of each, and the CRC-32C
                       of all that in hexadecimal. A line has the base offset of the segment, the
                       first position, the one after the last, the first offset, the one after the
-                      last
+                      last. Of damage whose bytes were deleted the base
+                      offset is -1 and the positions are 0: see `count_from`
 
 Without damage there is no such file. If it is damaged itself, the whole log has to be read again.
 
@@ -45,6 +46,10 @@ class DamagedRange(NamedTuple):
     first_offset: int
     next_offset: int
 
+    def without_bytes(self) -> DamagedRange:
+        """As it is remembered when its bytes are no part of the log any more."""
+        return DamagedRange(-1, 0, 0, self.first_offset, self.next_offset)
+
     def __str__(self) -> str:
         last = f" to {self.next_offset - 1}" if self.next_offset - 1 > self.first_offset else ""
         return f"offset {self.first_offset}{last}, bytes {self.position} to {self.end}"
@@ -72,7 +77,7 @@ def hole_of(holes: Holes, offset: int, position: int) -> DamagedRange | None:
 class DamagedRanges:
     """The damaged ranges of one log, in order. Read in any thread; changed by one at a time."""
 
-    __slots__ = ("_files", "_lock", "_path", "_written", "ranges")
+    __slots__ = ("_files", "_lock", "_path", "_written", "deleted", "ranges")
 
     def __init__(
         self, files: Files, directory: str, written: Iterable[DamagedRange] | None = ()
@@ -81,8 +86,10 @@ class DamagedRanges:
         self._files = files
         self._path = f"{directory}/{DAMAGED_RANGES}"
         # Replaced, never changed: readers in other threads look through it.
-        self.ranges = tuple(written or ())
-        self._written = None if written is None else self.ranges
+        self.ranges = tuple(each for each in written or () if each.base_offset >= 0)
+        # Those that are no part of the log any more.
+        self.deleted = tuple(each for each in written or () if each.base_offset < 0)
+        self._written = None if written is None else (*self.deleted, *self.ranges)
         self._lock = threading.Lock()
 
     @classmethod
@@ -102,6 +109,14 @@ class DamagedRanges:
             if damaged.first_offset <= offset < damaged.next_offset:
                 return damaged
         return None
+
+    def count_from(self, offset: int) -> int:
+        """How many offsets from this one on are damaged, or were when they were deleted."""
+        return sum(
+            damaged.next_offset - max(offset, damaged.first_offset)
+            for damaged in (*self.deleted, *self.ranges)
+            if damaged.next_offset > offset
+        )
 
     def holes(self, base_offset: int) -> dict[int, DamagedRange]:
         """Those of one segment."""
@@ -130,14 +145,31 @@ class DamagedRanges:
     def save(self) -> None:
         """Writes down what could not be when it was found."""
         with self._lock:
-            if self._written != self.ranges:
-                self._write()
+            self._write_new()
 
-    def keep(self, segments: Sequence[Segment], log_start_offset: int, end_offset: int) -> None:
+    def keep(
+        self,
+        segments: Sequence[Segment],
+        log_start_offset: int,
+        end_offset: int,
+        *,
+        known_to: int | None = None,
+    ) -> None:
         """Forgets the ranges that are no part of the log any more, which has these segments and
-        begins and ends at these offsets; durably."""
+        begins and ends at these offsets; durably. Some producer's last batch ends at `known_to`:
+        what was damaged behind it is still to be counted. None: nobody knows yet."""
         with self._lock:
             sizes = {segment.base_offset: segment.size for segment in segments}
+            deleted = (
+                damaged.without_bytes()
+                for damaged in self.ranges
+                if damaged.next_offset <= log_start_offset
+            )
+            self.deleted = tuple(
+                damaged
+                for damaged in sorted({*self.deleted, *deleted})
+                if known_to is None or damaged.next_offset > known_to
+            )
             self.ranges = tuple(
                 damaged
                 for damaged in self.ranges
@@ -145,15 +177,19 @@ class DamagedRanges:
                 and damaged.next_offset > log_start_offset
                 and damaged.first_offset < end_offset
             )
-            if self._written != self.ranges:
-                self._write()
+            self._write_new()
+
+    def _write_new(self) -> None:
+        if self._written != (*self.deleted, *self.ranges):
+            self._write()
 
     def _write(self) -> None:
-        if self.ranges:
-            self._files.write_atomically(self._path, encode_ranges(self.ranges))
+        ranges = (*self.deleted, *self.ranges)
+        if ranges:
+            self._files.write_atomically(self._path, encode_ranges(ranges))
         else:
             self._files.remove(self._path)
-        self._written = self.ranges
+        self._written = ranges
 
 
 def encode_ranges(ranges: Iterable[DamagedRange]) -> bytes:

@@ -338,7 +338,13 @@ def read_small(path: str) -> list[tuple[str, str]]:
     if name == PARTITION_METADATA:
         return [("topic id", decode_partition_metadata(data).hex())]
     if name == DAMAGED_RANGES:
-        return [(segment_name(each.base_offset), str(each)) for each in decode_ranges(data)]
+        return [
+            (
+                segment_name(each.base_offset) if each.base_offset >= 0 else "no longer there",
+                str(each),
+            )
+            for each in decode_ranges(data)
+        ]
     if name == META_PROPERTIES:
         return list(decode_properties(data).items())
     raise KeyError(name)

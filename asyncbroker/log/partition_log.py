@@ -270,7 +270,7 @@ class PartitionLog:
             check_timestamps(batch, header, config, now_ms)
         producer_id = header.producer_id
         if producer_id >= 0:
-            repeated = self.producers.check(header, is_client=is_client)
+            repeated = self.producers.check(header, self.damaged, is_client=is_client)
             if repeated is not None:
                 return Appended(
                     repeated.first_offset,
@@ -464,7 +464,8 @@ class PartitionLog:
         if not segments:
             return []
         paths = self._persistence.delete(segments)
-        self.damaged.keep(self.segments, self.log_start_offset, self.end_offset)
+        known_to = self.producers.known_to()
+        self.damaged.keep(self.segments, self.log_start_offset, self.end_offset, known_to=known_to)
         return paths
 
     # ---- compaction

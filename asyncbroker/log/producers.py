@@ -30,12 +30,16 @@ import struct
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from asyncbroker.log.config import INT64_MAX
 from asyncbroker.log.system_calls import Buffer
 from asyncbroker.protocol.checksums import crc32c
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.records import NO_TIMESTAMP, BatchHeader, CorruptBatch, records_of
+
+if TYPE_CHECKING:
+    from asyncbroker.log.damage import DamagedRanges
 
 logger = logging.getLogger(__name__)
 
@@ -135,12 +139,17 @@ class ProducerState:
 
     # ---- appending
 
-    def check(self, header: BatchHeader, *, is_client: bool) -> ProducerBatch | None:
+    def check(
+        self, header: BatchHeader, damaged: DamagedRanges, *, is_client: bool
+    ) -> ProducerBatch | None:
         """Whether a producer's batch may follow: the batch that it repeats, or None to append it.
 
         Raises KafkaError. The rules are those of Kafka's ProducerAppendInfo: a repeat must match
         one of the last five exactly; a producer that is not known may begin anywhere (KIP-360). The
         coordinators' own batches (`is_client` false) have no sequences.
+
+        One rule is ours: what is `damaged` of the log behind a producer's last batch may have been
+        batches of it, and Kafka would have cut them away. Its next one may leave out as many.
         """
         producer = self._producers.get(header.producer_id)
         if producer is None:
@@ -156,7 +165,7 @@ class ProducerState:
                 repeated = _find(producer, header)
                 if repeated is not None:
                     return repeated
-            _check_sequence(producer, header)
+            _check_sequence(producer, header, damaged)
         if producer.transaction_start >= 0 and not (header.is_transactional or header.is_control):
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
@@ -225,6 +234,12 @@ class ProducerState:
                 last_offset = _NO_OFFSET
             found[producer_id] = (last_offset, producer.epoch)
         return found
+
+    def known_to(self) -> int:
+        """Where the last batch of that producer ends which has been silent for longest; the end of
+        all offsets if there is none."""
+        ends = (last_offset + 1 for last_offset, _ in self.last_batches().values())
+        return min((end for end in ends if end > 0), default=INT64_MAX)
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forgets who was silent for `expiration_ms` and has no open transaction."""
@@ -310,13 +325,17 @@ def _find(producer: Producer, header: BatchHeader) -> ProducerBatch | None:
     return None
 
 
-def _check_sequence(producer: Producer, header: BatchHeader) -> None:
+def _check_sequence(producer: Producer, header: BatchHeader, damaged: DamagedRanges) -> None:
     if header.producer_epoch != producer.epoch or not producer.batches:
         # A new epoch begins at 0; so does what follows a marker that brought the epoch.
         expected = 0
     else:
         expected = (producer.batches[-1].last_sequence + 1) & _SEQUENCE_MASK
-    if header.base_sequence != expected:
+    if header.base_sequence == expected:
+        return
+    missing = (header.base_sequence - expected) & _SEQUENCE_MASK
+    known_to = producer.batches[-1].last_offset + 1 if producer.batches else INT64_MAX
+    if missing > damaged.count_from(known_to):
         raise KafkaError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             f"sequence {header.base_sequence} of producer {header.producer_id}, "

@@ -32,8 +32,10 @@ from asyncbroker.log.checkpoints import (
 )
 from asyncbroker.log.config import INT64_MAX, LogConfig
 from asyncbroker.log.damage import DAMAGED_RANGES, DamagedRanges
+from asyncbroker.log.damage_search import find_damage
 from asyncbroker.log.errors import CorruptLog
 from asyncbroker.log.files import TEMPORARY_SUFFIX, Files
+from asyncbroker.log.index import RecentBatches
 from asyncbroker.log.leader_epochs import LeaderEpochs
 from asyncbroker.log.open_segments import OpenSegments
 from asyncbroker.log.producers import SNAPSHOT_SUFFIX, ProducerState
@@ -44,6 +46,7 @@ from asyncbroker.log.unclean_scan import (
     INDEX_SUFFIXES,
     PromiseInDoubt,
     UncleanScan,
+    Unread,
     add_to_producers,
     remove_segment,
 )
@@ -87,6 +90,7 @@ class Recovery:
     now_ms: int
     recovery_point: int
     damaged: DamagedRanges = field(init=False)
+    unread: list[Unread] = field(init=False, default_factory=list)
 
     def run(self, *, is_clean: bool, log_start_offset: int) -> RecoveredLog:
         """Raises CorruptLog if durable data is gone or not to be read, OSError for the disk."""
@@ -126,7 +130,8 @@ class Recovery:
         epochs.truncate_to(end_offset)
         producers.end_offset = end_offset
         snapshots.drop_after(end_offset)
-        self.damaged.keep(segments, log_start_offset, end_offset)
+        self._find_unread(segments, end_offset)
+        self.damaged.keep(segments, log_start_offset, end_offset, known_to=producers.known_to())
         active = segments[-1]
         # One that is damaged is for a reader to find.
         with suppress(CorruptLog):
@@ -231,6 +236,7 @@ class Recovery:
         promised = max(self.recovery_point, beginning, log_start_offset)
         start = 0 if is_checked else self.recovery_point
         while True:
+            self.unread.clear()
             epochs = self._read_epochs(sizes)
             producers = snapshots.read(promised, self.now_ms, beginning=beginning, is_clean=False)
             scan = UncleanScan(
@@ -245,6 +251,7 @@ class Recovery:
                 self._new_segment,
                 snapshots,
                 is_checked,
+                self.unread,
             )
             try:
                 found_epochs = epochs or LeaderEpochs()
@@ -299,7 +306,23 @@ class Recovery:
             start = segment.position_of(producers.end_offset, segment.size)
             if start is not None:
                 for header, position, _ in segment.walk(start, segment.size):
-                    add_to_producers(producers, segment, header, position, self.now_ms)
+                    if not add_to_producers(producers, segment, header, position, self.now_ms):
+                        self.unread.append((segment, position))
+
+    def _find_unread(self, segments: list[Segment], end_offset: int) -> None:
+        """Looks into the batches that told nothing of their producers: each of these goes on behind
+        the damage, of which it has to be known how far it reaches."""
+        active = segments[-1]
+        for segment, position in self.unread:
+            found = find_damage(
+                segment,
+                (position, position + 1),
+                segments,
+                (end_offset, active, active.size, RecentBatches()),
+                batch_bytes_max=self.config.max_message_bytes,
+                on_good=lambda header: None,
+            )
+            self.damaged.add_to(segment, found)
 
 
 def check_topic_id(files: Files, directory: str, topic_id: bytes) -> None:

@@ -34,7 +34,7 @@ from asyncbroker.log.leader_epochs import LeaderEpochs
 from asyncbroker.log.producers import ProducerState
 from asyncbroker.log.segment import LOG_SUFFIX, Segment
 from asyncbroker.log.snapshots import SnapshotFiles
-from asyncbroker.protocol.batches import BatchHeader, verify_crc
+from asyncbroker.protocol.batches import NO_PRODUCER_ID, BatchHeader, verify_crc
 from asyncbroker.protocol.compression import CorruptBatch
 
 logger = logging.getLogger(__name__)
@@ -44,6 +44,10 @@ DELETED_SUFFIX: Final = ".deleted"
 INDEX_SUFFIXES: Final = (OFFSET_INDEX.suffix, TIME_INDEX.suffix, ".txnindex")
 
 _COPY_BYTES: Final = 1 << 20
+
+
+Unread = tuple[Segment, int]
+"""A batch, by its position in a segment, that tells nothing of its producer."""
 
 
 class PromiseInDoubt(Exception):
@@ -69,6 +73,8 @@ class UncleanScan:
     # Get one for where each segment begins, which is needed once what is before is deleted.
     snapshots: SnapshotFiles
     is_checked: bool
+    # Gets the batches of producers that were found damaged, and are no holes yet.
+    unread: list[Unread]
 
     def run(self, start: int, epochs: LeaderEpochs, producers: ProducerState) -> int:
         """Reads from the batch with the offset `start` on; the offset at which the log ends.
@@ -110,9 +116,10 @@ class UncleanScan:
                         segment.note(position, header.last_offset, header.max_timestamp)
                         epochs.assign(header.partition_leader_epoch, header.base_offset)
                         checked = self.is_checked or header.last_offset >= self.recovery_point
-                        add_to_producers(
+                        if not add_to_producers(
                             producers, segment, header, position, self.now_ms, is_checked=checked
-                        )
+                        ):
+                            self.unread.append((segment, position))
                         next_offset = header.next_offset
                         good_size = position + header.size
                     else:
@@ -287,17 +294,18 @@ def add_to_producers(
     now_ms: int,
     *,
     is_checked: bool = False,
-) -> None:
-    """Takes a batch into the producers' state, unless that has it already. One that is damaged,
-    and for a reader to find, tells nothing: its epoch might shut its producer out."""
+) -> bool:
+    """Takes a batch into the producers' state, unless that has it already. False for one that is
+    damaged, of which nothing is taken: its epoch might shut its producer out."""
     if header.base_offset < producers.end_offset:
-        return
+        return True
     batch = None
-    if header.is_control or (header.producer_id >= 0 and not is_checked):
+    if header.is_control or (header.producer_id != NO_PRODUCER_ID and not is_checked):
         batch = segment.read_batch(header, position)
         if not is_checked and not verify_crc(batch, header):
-            return
+            return False
     try:
         producers.add(header, now_ms, batch)
     except CorruptBatch as damage:
         raise CorruptLog(segment.log_path, str(damage), position) from damage
+    return True

@@ -9,6 +9,7 @@ import pytest
 from crc32c import crc32c
 
 from asyncbroker.log.config import LogConfig
+from asyncbroker.log.damage import DamagedRanges
 from asyncbroker.log.files import MemoryFiles
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.producers import CorruptSnapshot, ProducerState
@@ -30,6 +31,7 @@ from asyncbroker.log.tests.log_harness import (
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.records import Record, build_batch, check_batch, read_header
 
+NO_DAMAGE = DamagedRanges(MemoryFiles(), DIRECTORY)
 LARGE = LogConfig()
 Restart = Callable[..., PartitionLog]
 DAY_MS = 86_400_000
@@ -301,9 +303,9 @@ def test_a_sidecar_of_another_snapshot_is_not_used() -> None:
     state.add(check_batch(from_producer(3)), NOW_MS)
     newer = state.snapshot()
     loaded = ProducerState.load(4, newer.kafka, older.sidecar, now_ms=NOW_MS)
-    assert loaded.check(check_batch(from_producer(3)), is_client=True) is not None
+    assert loaded.check(check_batch(from_producer(3)), NO_DAMAGE, is_client=True) is not None
     with pytest.raises(KafkaError):
-        loaded.check(check_batch(from_producer(2)), is_client=True)
+        loaded.check(check_batch(from_producer(2)), NO_DAMAGE, is_client=True)
 
 
 def test_snapshots_of_a_longer_log_are_removed() -> None:
