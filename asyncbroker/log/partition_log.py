@@ -449,10 +449,11 @@ class PartitionLog:
         return dropped
 
     def durable_start(self) -> int:
-        """Where the log begins, once all before that is durable: a log that a crash leaves with an
-        earlier end is emptied, and with it goes what it knew of its producers. Blocking."""
+        """Where the log begins, once all before that is durable in the files, since a replay of the
+        journal passes over what lies before it: a log that a crash leaves with an earlier end is
+        emptied, and with it goes what it knew of its producers. Blocking."""
         start = self.log_start_offset
-        if self.durable_end_offset < start:
+        if self.flushed_end_offset < start:
             self.flush()
         return start
 

@@ -33,7 +33,7 @@ from asyncbroker.log.segment import LOG_SUFFIX, segment_name
 from asyncbroker.log.tests.cleaner_harness import batches_of, clean, kept, offsets, put, roll
 from asyncbroker.log.tests.crash_disk import synced_only
 from asyncbroker.log.tests.crash_files import CrashFiles
-from asyncbroker.log.tests.log_harness import append, batch, read_all
+from asyncbroker.log.tests.log_harness import append, batch, from_producer, read_all
 
 JOURNAL_ID = bytes(range(16))
 TOPIC_IDS = [bytes([1]) * 16, bytes([2]) * 16]
@@ -191,6 +191,26 @@ def test_a_damaged_round_takes_nothing_else_with_it(
     assert values(disk.logs[not is_last]) == [b"first", b"%d" % (not is_last)]
     # Of the last one nobody was told that it is durable.
     assert ("is damaged" in caplog.text) is not is_last
+
+
+@pytest.mark.parametrize("kept_count", [0, 1])
+def test_what_was_deleted_behind_a_start_leaves_no_hole_and_its_producers_known(
+    kept_count: int,
+) -> None:
+    disk = Disk()
+    disk.prepare()
+    sent = [from_producer(0, b"deleted"), from_producer(1, b"behind")]
+    for each in sent:
+        append(disk.logs[0], each.copy())
+        assert disk.commit()
+    start = disk.logs[0].end_offset - kept_count
+    disk.logs[0].advance_log_start(start)
+    disk.directory.record_log_starts([("flights", 0)])
+    disk.lose_power()
+    log = disk.logs[0]
+    assert (log.log_start_offset, log.damaged_range_count) == (start, 0)
+    assert values(log) == [b"behind"][:kept_count]
+    assert [append(log, each).is_duplicate for each in sent] == [True, True]
 
 
 def test_a_topic_that_was_deleted_or_made_anew_stays_as_it_is() -> None:
