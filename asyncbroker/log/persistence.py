@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from asyncbroker.log.append_checks import is_index_full
-from asyncbroker.log.checkpoints import LEADER_EPOCHS, encode_epochs
 from asyncbroker.log.config import LogConfig
 from asyncbroker.log.damage import DamagedRanges
 from asyncbroker.log.durability import Durability
@@ -32,7 +31,7 @@ from asyncbroker.log.recovery import RecoveredLog, Recovery, cut_segments
 from asyncbroker.log.reserve import Reserve
 from asyncbroker.log.segment import Segment
 from asyncbroker.log.snapshots import SnapshotFiles
-from asyncbroker.log.unclean_scan import put_aside
+from asyncbroker.log.unclean_scan import put_aside, write_epochs
 
 # After this much a checkpoint also writes indexes and snapshots: so much, roughly, is read again by
 # recovery to rebuild what is newer.
@@ -155,10 +154,10 @@ class Persistence:
         self.segments.all[-1].finish()
         self.snapshots.add(self.producers)
         self._persist(sync=True)
-        self.write_epochs()
 
     def _persist(self, *, sync: bool = False) -> None:
         """Writes the indexes and the snapshots, these durably with `sync`."""
+        self.write_epochs()
         written_bytes = self.segments.written_bytes
         segments = self.segments.all
         for segment in segments:
@@ -168,12 +167,9 @@ class Persistence:
         self._checkpointed_bytes = written_bytes
 
     def write_epochs(self) -> None:
-        """Writes the leader epochs, if there are new ones."""
-        if self.epochs.is_dirty:
-            entries = self.epochs.entries
-            path = f"{self.directory}/{LEADER_EPOCHS}"
-            self.files.write_atomically(path, encode_epochs(entries))
-            self.epochs.is_dirty = self.epochs.entries is not entries
+        """Writes the leader epochs, if there are new ones: before any snapshot of producers, since
+        the next start need not read the batches before that, from which it could tell them."""
+        write_epochs(self.files, self.directory, self.epochs)
 
     # ---- what goes
 
@@ -181,6 +177,7 @@ class Persistence:
     def rewriting(self, next_base_offset: int) -> Iterator[None]:
         """See `PartitionLog.rewriting`."""
         with self.durability.lock:
+            self.write_epochs()
             bases = [segment.base_offset for segment in self.segments.all]
             self.snapshots.write(bases, sync=True)
             # A checkpoint may have written it before, and then not durably.

@@ -250,6 +250,7 @@ class Recovery:
                 self.now_ms,
                 self._new_segment,
                 snapshots,
+                epochs is not None,
                 is_checked,
                 self.unread,
             )

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from asyncbroker.log.batch_scan import BatchScan, Damage, GoodBatch, has_batch, is_old_format
+from asyncbroker.log.checkpoints import LEADER_EPOCHS, encode_epochs
 from asyncbroker.log.damage import DamagedRange, DamagedRanges
 from asyncbroker.log.errors import CorruptLog
 from asyncbroker.log.files import Files
@@ -72,6 +73,8 @@ class UncleanScan:
     new_segment: Callable[[int], Segment]
     # Get one for where each segment begins, which is needed once what is before is deleted.
     snapshots: SnapshotFiles
+    # Whether there is a checkpoint of leader epochs, which is to stay true.
+    has_epochs: bool
     is_checked: bool
     # Gets the batches of producers that were found damaged, and are no holes yet.
     unread: list[Unread]
@@ -107,7 +110,7 @@ class UncleanScan:
             next_offset = segment.base_offset
             if at > first and producers.end_offset <= segment.base_offset:
                 producers.end_offset = segment.base_offset
-                self.snapshots.rewrite(producers)
+                self._keep_snapshot(epochs, producers)
             good_size = durable_size = segment.rewind(max(start, segment.base_offset))
             try:
                 for found in self._batches(at, good_size):
@@ -135,6 +138,19 @@ class UncleanScan:
                 self._cut_surplus(segment, good_size, damage)
             segment.flushed_size, segment.recovered_size = durable_size, segment.size
         return self._keep_promise(next_offset) if segments else next_offset
+
+    def _keep_snapshot(self, epochs: LeaderEpochs, producers: ProducerState) -> None:
+        """Writes a snapshot, and before it the leader epochs that the next start will not read
+        again; without these on the disk it has to wait, and where there are none, that start asks
+        the whole log."""
+        if self.has_epochs:
+            try:
+                write_epochs(self.files, self.directory, epochs)
+            except OSError as error:
+                logger.warning("%s: the leader epochs have to wait: %s", self.directory, error)
+                self.snapshots.add(producers)
+                return
+        self.snapshots.rewrite(producers)
 
     def _keep_promise(self, end_offset: int) -> int:
         """Lets the log go on where promised offsets end, if they are damaged or gone."""
@@ -252,6 +268,14 @@ class UncleanScan:
         # Else a second crash could bring the old tail back behind new batches.
         segment.open_file().datasync()
         self.files.sync_directory(self.directory)
+
+
+def write_epochs(files: Files, directory: str, epochs: LeaderEpochs) -> None:
+    """Writes the leader epochs of a log, if there are new ones."""
+    if epochs.is_dirty:
+        entries = epochs.entries
+        files.write_atomically(f"{directory}/{LEADER_EPOCHS}", encode_epochs(entries))
+        epochs.is_dirty = epochs.entries is not entries
 
 
 def quarantine_tail(files: Files, segment: Segment, position: int) -> None:

@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from asyncbroker.log.partition_log import PartitionLog
-from asyncbroker.log.tests.crash_disk import sampled, synced_only
-from asyncbroker.log.tests.crash_files import CrashFiles
+from asyncbroker.log.tests.crash_disk import everything, sampled, synced_only
+from asyncbroker.log.tests.crash_files import CHANGES, CrashFiles
 from asyncbroker.log.tests.log_harness import (
     DIRECTORY,
     append,
@@ -99,3 +99,52 @@ def test_a_snapshot_that_a_crash_has_torn_is_written_again() -> None:
     files.open(snapshot).truncate(3)
     log = without_beginning(open_log(files, config=CONFIG, is_clean=False))
     check(files.crashed(synced_only), log)
+
+
+def two_epochs(files: CrashFiles) -> tuple[CrashFiles, PartitionLog]:
+    """A log whose epoch 3 begins at offset 3, in a directory that says of epoch 2 that it began at
+    5: a crash has taken what was before that."""
+    log = open_log(files, config=CONFIG)
+    append_each(log, 3)
+    log.flush()
+    append_each(log, 2)
+    files.sync_directory("data")
+    files.sync_directory("")
+    files = files.killed()
+    log = open_log(files, config=CONFIG, is_clean=False, recovery_point=3, leader_epoch=2)
+    append_each(log, 1)
+    log.checkpoint()
+    files = files.crashed(synced_only)
+    log = open_log(files, config=CONFIG, is_clean=False, recovery_point=3, leader_epoch=3)
+    assert log.end_offset == 3
+    append_each(log, 9)
+    log.flush()
+    return files, log
+
+
+def in_a_recovery(files: CrashFiles, log: PartitionLog) -> None:
+    """A start reads the log."""
+    open_log(files, config=CONFIG, is_clean=False, recovery_point=12, leader_epoch=4)
+
+
+def in_a_checkpoint(files: CrashFiles, log: PartitionLog) -> None:
+    log.checkpoint()
+
+
+@pytest.mark.parametrize("work", [in_a_recovery, in_a_checkpoint])
+def test_no_snapshot_is_there_before_the_leader_epochs_that_it_spares_reading(
+    work: Callable[[CrashFiles, PartitionLog], None],
+) -> None:
+    files, log = two_epochs(CrashFiles(sector_bytes=64))
+    left: list[CrashFiles] = []
+
+    def keep(operation: str, _path: str) -> None:
+        if operation in CHANGES:
+            left.append(files.crashed(everything))
+
+    files.on_call = keep
+    work(files, log)
+    files.on_call = None
+    for after in (*left, files.crashed(everything)):
+        again = open_log(after, config=CONFIG, is_clean=False, recovery_point=12, leader_epoch=5)
+        assert again.epochs.end_offset_of(2, again.end_offset) == (1, 3)
