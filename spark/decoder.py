@@ -101,9 +101,10 @@ class Decoder:
         if not self._needs_records:
             yield from self._decode_whole(fetched.records, table)
             return
-        counts = table[:, RECORD_COUNT].tolist()
-        for index, payload in enumerate(self._payloads_of(fetched.records, table)):
-            self._add(table[index : index + 1], payload, counts[index])
+        is_plain = not (table[:, ATTRIBUTES] & COMPRESSION_MASK).any()
+        while len(table):
+            count = self._add(fetched.records, table, is_plain=is_plain)
+            table = table[count:]
             if self._row_count >= ROWS_PER_BATCH or self._bytes >= BYTES_PER_BATCH:
                 yield from self.rest()
 
@@ -145,26 +146,33 @@ class Decoder:
                     is_visible[index] = False
         return table if is_visible.all() else table[is_visible]
 
-    def _payloads_of(self, records: memoryview, table: Rows) -> Iterator[Payload]:
-        ends = (table[:, POSITION] + table[:, SIZE]).tolist()
-        codecs = (table[:, ATTRIBUTES] & COMPRESSION_MASK).tolist()
-        for index, position in enumerate(table[:, POSITION].tolist()):
-            if codecs[index]:
-                yield self._decompressed(records[position : ends[index]], table[index : index + 1])
-            else:
-                yield records[position + BATCH_HEADER_BYTES : ends[index]]
+    def _add(self, records: memoryview, table: Rows, *, is_plain: bool) -> int:
+        """Takes batches from the first one on, until there is enough; how many."""
+        if is_plain:
+            # Their heads say all, so many are taken at a time: a batch may hold a few records only.
+            row_counts = self._row_count + np.cumsum(table[:, RECORD_COUNT])
+            sizes = self._bytes + np.cumsum(table[:, SIZE] - BATCH_HEADER_BYTES)
+            is_enough = (row_counts >= ROWS_PER_BATCH) | (sizes >= BYTES_PER_BATCH)
+            count = int(np.argmax(is_enough)) + 1 if is_enough.any() else len(table)
+            begins = table[:count, POSITION] + BATCH_HEADER_BYTES
+            ends = table[:count, POSITION] + table[:count, SIZE]
+            places = zip(begins.tolist(), ends.tolist(), strict=True)
+            self._payloads += [records[begin:end] for begin, end in places]
+            self._row_count, self._bytes = int(row_counts[count - 1]), int(sizes[count - 1])
+        else:
+            count = 1
+            payload = self._payload_of(records, table[:1])
+            self._payloads.append(payload)
+            self._row_count += int(table[0, RECORD_COUNT])
+            self._bytes += len(payload)
+        self._rows.append(table[:count])
+        return count
 
-    def _decompressed(self, batch: memoryview, row: Rows) -> Payload:
+    def _payload_of(self, records: memoryview, row: Rows) -> Payload:
         try:
-            return payload_of(batch)
+            return payload_of(_batch(records, row[0]))
         except CorruptBatch as error:
             raise self._corrupt(error, row) from error
-
-    def _add(self, row: Rows, payload: Payload, count: int) -> None:
-        self._rows.append(row)
-        self._payloads.append(payload)
-        self._row_count += count
-        self._bytes += len(payload)
 
     # ---- batches that are not looked into
 
@@ -176,9 +184,7 @@ class Decoder:
         for index in np.flatnonzero(has_gaps).tolist():
             yield from self._sent(self._whole(table[first:index]), 0)
             first = index + 1
-            row = table[index:first]
-            (payload,) = self._payloads_of(records, row)
-            self._add(row, payload, int(row[0, RECORD_COUNT]))
+            self._add(records, table[index:first], is_plain=False)
             yield from self.rest()
         yield from self._sent(self._whole(table[first:]), 0)
 

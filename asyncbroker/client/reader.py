@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import add
 from typing import Final
 
 from asyncbroker.client.cluster import Cluster, TopicPartition
@@ -23,7 +24,8 @@ from asyncbroker.client.errors import (
     RequestTimedOut,
 )
 from asyncbroker.client.partitions import READ_UNCOMMITTED, by_topic, partition_error
-from asyncbroker.protocol.batches import batches
+from asyncbroker.protocol import native
+from asyncbroker.protocol.batches import batches, read_header
 from asyncbroker.protocol.compression import CorruptBatch
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.protocol.messages.fetch import (
@@ -43,6 +45,11 @@ PARTITION_MAX_BYTES: Final = 1024 * 1024
 
 TOPIC_IDS_FROM: Final = 13
 """The first version of Fetch that names topics by id."""
+
+# What `scan` of the extension gives for each batch.
+_ROW_COLUMNS: Final = 10
+_BASE_OFFSET: Final = 2
+_LAST_OFFSET_DELTA: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,12 +277,10 @@ class Reader:
     def _advance(
         self, row: PartitionData, partition: TopicPartition, position: int, records: memoryview
     ) -> Fetched:
-        next_offset = position
         try:
-            for header, _ in batches(records):
-                next_offset = max(next_offset, header.next_offset)
+            next_offset = _offset_after(records, position)
         except CorruptBatch as error:
-            raise ClientError(f"{partition} at offset {next_offset}: {error}") from error
+            raise ClientError(f"{partition} at offset {position}: {error}") from error
         if self._is_at_end(partition, next_offset):
             del self._positions[partition]
         else:
@@ -303,6 +308,19 @@ def _failure(
     if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
         message = f"offset {position} is not in the log"
     return partition_error(row.error_code, "Fetch", partition, connection, message)
+
+
+def _offset_after(records: memoryview, position: int) -> int:
+    """Where to go on after some batches that were fetched from `position`. Raises CorruptBatch."""
+    if native.RECORDS is None:
+        return max([position, *(header.next_offset for header, _ in batches(records))])
+    data, end, is_sound = native.RECORDS.scan(records, False)
+    if not is_sound:
+        # It says why.
+        read_header(records, end)
+    rows = memoryview(data).cast("q")
+    lasts = map(add, rows[_BASE_OFFSET::_ROW_COLUMNS], rows[_LAST_OFFSET_DELTA::_ROW_COLUMNS])
+    return max(position, max(lasts, default=-1) + 1)
 
 
 def _records(row: PartitionData) -> memoryview | None:

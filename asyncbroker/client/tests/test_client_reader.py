@@ -21,6 +21,7 @@ from asyncbroker.client.tests.scripted_broker import (
     ScriptedBroker,
     metadata_of,
 )
+from asyncbroker.protocol import native
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -283,6 +284,27 @@ def test_bytes_that_are_no_batch_are_an_error(
         pytest.raises(ClientError, match="flights-0 at offset 0"),
     ):
         reader.poll()
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_the_next_offset_follows_the_last_whole_batch(
+    is_compiled: bool,
+    broker: ScriptedBroker,
+    cluster: Cluster,
+    log: Log,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not is_compiled:
+        monkeypatch.setattr(native, "RECORDS", None)
+    whole = b"".join(build_batch([Record(0, 0, None, b"v")] * 3, base_offset=o) for o in (3, 8))
+    cut_off = build_batch([Record(0, 0, None, b"v")], base_offset=20)[:-1]
+    for records, wanted in ((whole, 11), (whole + cut_off, 11), (cut_off, 5)):
+        row = PartitionData(0, records=records)
+        broker.answers["Fetch"] = FetchResponse(
+            responses=[FetchableTopicResponse("", TOPIC_ID, [row])]
+        )
+        with Reader(cluster, {FLIGHTS: 5}) as reader:
+            assert reader.poll()[0].next_offset == wanted
 
 
 def test_a_partition_that_nobody_asked_for_is_an_error(
