@@ -24,6 +24,7 @@ from asyncbroker.deadlines import Deadlines
 from asyncbroker.directory_watch import DirectoryWatch
 from asyncbroker.fetch_sessions import FetchSessions
 from asyncbroker.fetch_waits import FetchWaits
+from asyncbroker.group_settings import GroupSettings
 from asyncbroker.housekeeping import Housekeeping
 from asyncbroker.log.checkpoints import META_PROPERTIES, encode_uuid
 from asyncbroker.log.errors import DirectoryRefused
@@ -137,6 +138,7 @@ class Broker:
     log_starts: LogStarts
     producer_ids: ProducerIds
     users: Users
+    group_settings: GroupSettings
     cleaner: Cleaner
     scrubber: Scrubber
     _logs: LogDirectory
@@ -247,6 +249,9 @@ class Broker:
             decoy_key=bytes.fromhex(state.values[DECOY_KEY]),
             random_bytes=self._random_bytes,
         )
+        self.group_settings = GroupSettings(
+            state.group_configs, self._metadata, self._on_group_settings
+        )
         self.topics = Topics(
             configs=TopicConfigs(self.config),
             metadata=self._metadata,
@@ -296,6 +301,10 @@ class Broker:
         if self._groups is not None:
             self._groups.on_topics_deleted(names)
 
+    def _on_group_settings(self, group_id: str) -> None:
+        if self._groups is not None:
+            self._groups.use_settings_of(group_id)
+
     @property
     def journal(self) -> Journal | None:
         """The journal of the data directory; None without one."""
@@ -320,6 +329,7 @@ class Broker:
 
         groups = Groups(
             config=self.config,
+            settings=self.group_settings,
             topics=self.topics,
             commits=self.commits,
             clock=self.clock,

@@ -250,8 +250,8 @@ def _values_of(settings: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _check_consumer_groups(parsed: Mapping[str, Any]) -> None:
-    """Each of these times has a range of its own. In Kafka it is there for groups with settings of
-    their own, which there are none of here, and holds for the broker's as well."""
+    """Each of these times has a range, which groups with settings of their own have to keep to, and
+    the broker's as well."""
     for name in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
         value = parsed[f"group.consumer.{name}"]
         low, high = (parsed[f"group.consumer.{bound}.{name}"] for bound in ("min", "max"))

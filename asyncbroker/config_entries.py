@@ -4,7 +4,8 @@ A topic's setting is looked for in the topic, then among the broker's dynamic se
 node, then of all nodes), then among its static ones, then it is the default. At each of these
 places of the broker, stand-ins come after the name itself: `log.retention.ms`, then
 `log.retention.minutes`, then `log.retention.hours`. What comes first is in force; the whole list is
-what DescribeConfigs calls synonyms.
+what DescribeConfigs calls synonyms. A group's setting is looked for in the group, then where the
+broker's setting of the name with `group.` before it is.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from asyncbroker.settings import (
     Value,
     broker_setting,
     broker_settings,
+    group_settings,
     text_of,
     topic_settings,
     unused_settings,
@@ -36,6 +38,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class Synonym(NamedTuple):
@@ -60,19 +63,38 @@ class ConfigEntry:
 def topic_entry(name: str, overrides: Mapping[str, str], config: BrokerConfig) -> ConfigEntry:
     """A topic's setting, given what was set for the topic itself."""
     setting = topic_settings()[name]
-    inherited = tuple(_broker_synonyms(INHERITED_FROM.get(name), config))
-    if name in overrides:
-        own = Synonym(name, overrides[name], ConfigSource.TOPIC)
-        return ConfigEntry(setting, own.value, own.source, (own, *inherited), is_read_only=False)
-    if not inherited:
-        return ConfigEntry(setting, setting.default, ConfigSource.DEFAULT, (), is_read_only=False)
-    value = _in_units_of(INHERITED_FROM[name], inherited[0])
-    return ConfigEntry(setting, value, inherited[0].source, inherited, is_read_only=False)
+    broker_name = INHERITED_FROM.get(name)
+    inherited = tuple(_broker_synonyms(broker_name, config))
+    own = overrides.get(name)
+    return _entry(setting, own, ConfigSource.TOPIC, broker_name, inherited)
 
 
 def topic_entries(overrides: Mapping[str, str], config: BrokerConfig) -> Iterator[ConfigEntry]:
     """All settings of a topic."""
     return (topic_entry(name, overrides, config) for name in topic_settings())
+
+
+def group_entry(name: str, overrides: Mapping[str, str], config: BrokerConfig) -> ConfigEntry:
+    """A group's setting, given what was set for the group itself."""
+    setting = group_settings()[name]
+    broker_name = group_default(name)
+    inherited = tuple(_broker_synonyms(broker_name, config))
+    if broker_name is None and setting.default is not None:
+        # Unlike that of a topic.
+        inherited = (Synonym(name, setting.default, ConfigSource.DEFAULT),)
+    own = overrides.get(name)
+    return _entry(setting, own, ConfigSource.GROUP, broker_name, inherited)
+
+
+def group_entries(overrides: Mapping[str, str], config: BrokerConfig) -> Iterator[ConfigEntry]:
+    """All settings of a group."""
+    return (group_entry(name, overrides, config) for name in group_settings())
+
+
+def group_default(name: str) -> str | None:
+    """The broker's setting that groups without this one of their own go by."""
+    broker_name = f"group.{name}"
+    return None if broker_setting(broker_name) is None else broker_name
 
 
 def broker_entry(name: str, config: BrokerConfig) -> ConfigEntry:
@@ -113,6 +135,24 @@ def topic_values(
         entry = topic_entry(name, overrides, config)
         values[name] = None if entry.value is None else entry.setting.parse(entry.value)
     return values
+
+
+def _entry(
+    setting: Setting,
+    own: str | None,
+    own_source: ConfigSource,
+    broker_name: str | None,
+    inherited: tuple[Synonym, ...],
+) -> ConfigEntry:
+    """Of what a resource has of its own, and what it inherits."""
+    if own is not None:
+        synonyms = (Synonym(setting.name, own, own_source), *inherited)
+        return ConfigEntry(setting, own, own_source, synonyms, is_read_only=False)
+    if not inherited:
+        return ConfigEntry(setting, setting.default, ConfigSource.DEFAULT, (), is_read_only=False)
+    first = inherited[0]
+    value = first.value if broker_name is None else _in_units_of(broker_name, first)
+    return ConfigEntry(setting, value, first.source, inherited, is_read_only=False)
 
 
 def _broker_synonyms(name: str | None, config: BrokerConfig) -> Iterator[Synonym]:

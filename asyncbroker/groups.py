@@ -10,15 +10,17 @@ Not known here: what the requests mean, and what becomes of them (`coordinator/`
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import struct
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncbroker.coordinator.config import GroupConfig, MigrationPolicy
 from asyncbroker.coordinator.coordinator import GroupCoordinator
 from asyncbroker.coordinator.effects import Caller
+from asyncbroker.group_settings import value_in_force
 from asyncbroker.group_shard import GroupShard
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.messages.consumer_group_heartbeat import (
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from asyncbroker.clock import Clock
     from asyncbroker.config import BrokerConfig
     from asyncbroker.context import RequestContext
+    from asyncbroker.group_settings import GroupSettings
     from asyncbroker.group_shard import Durability, Operation
     from asyncbroker.partition import Partition
     from asyncbroker.protocol.messages.consumer_group_describe import DescribedConsumerGroup
@@ -69,13 +72,16 @@ class Groups:
         self,
         *,
         config: BrokerConfig,
+        settings: GroupSettings,
         topics: Topics,
         commits: Durability,
         clock: Clock,
         trusted_now_ms: Callable[[], int],
         random_bytes: Callable[[int], bytes],
     ) -> None:
-        self._config = group_config_of(config)
+        self._settings = settings
+        self._own_configs: dict[str, GroupConfig] = {}
+        self._config = group_config_of(config, self._own_configs)
         self._broker_config = config
         self._topics = topics
         self._topic_view = TopicView(topics)
@@ -85,6 +91,8 @@ class Groups:
         self._random_bytes = random_bytes
         self._shards: list[GroupShard] = []
         self._is_closed = False
+        for group_id in settings.group_ids():
+            self.use_settings_of(group_id)
 
     # ---- start and stop
 
@@ -118,6 +126,15 @@ class Groups:
         await self._shards[index].close()
         shard = self._shards[index] = self._make_shard(await elect())
         shard.load()
+
+    def use_settings_of(self, group_id: str) -> None:
+        """Has a group go by the settings of its own, from its members' next requests on."""
+        settings = self._settings.of(group_id)
+        if settings:
+            config = own_config_of(self._config, settings, self._broker_config)
+            self._own_configs[group_id] = config
+        else:
+            self._own_configs.pop(group_id, None)
 
     # ---- for who moves the clock
 
@@ -330,7 +347,7 @@ class Groups:
         )
 
 
-def group_config_of(config: BrokerConfig) -> GroupConfig:
+def group_config_of(config: BrokerConfig, own: Mapping[str, GroupConfig]) -> GroupConfig:
     """The broker's settings that the coordinator goes by."""
     return GroupConfig(
         session_timeout_ms_min=config.group_min_session_timeout_ms,
@@ -346,6 +363,24 @@ def group_config_of(config: BrokerConfig) -> GroupConfig:
         offset_metadata_size_max=config.offset_metadata_max_bytes,
         offsets_retention_ms=config.offsets_retention_minutes * 60_000,
         offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+        own=own,
+    )
+
+
+def own_config_of(
+    base: GroupConfig, settings: Mapping[str, str], config: BrokerConfig
+) -> GroupConfig:
+    """What holds for a group that has settings of its own."""
+    session_timeout_ms, heartbeat_interval_ms, assignment_interval_ms = (
+        value_in_force(f"consumer.{name}", settings, config)
+        for name in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
+    )
+    return dataclasses.replace(
+        base,
+        consumer_session_timeout_ms=session_timeout_ms,
+        # Where the ranges have become such that this is more, nobody could stay.
+        consumer_heartbeat_interval_ms=min(heartbeat_interval_ms, session_timeout_ms - 1),
+        consumer_assignment_interval_ms=assignment_interval_ms,
     )
 
 

@@ -37,7 +37,7 @@ SQLITE_IO_ERROR: Final = "disk I/O error"
 _PROBE_BYTES: Final = 64 << 10
 
 # A file of a later version is refused, an earlier one brought up to this one.
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,9 @@ class StoredState:
 
     # Dynamic settings by resource: "" for all brokers, or the id of one.
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    # What was set for single groups, by their ids.
+    group_configs: dict[str, dict[str, str]] = field(default_factory=dict)
 
     # What users log in by, by user and mechanism.
     scram_credentials: dict[tuple[str, str], ScramCredential] = field(default_factory=dict)
@@ -115,6 +118,21 @@ class SetBrokerConfigs:
 
 
 @dataclass(frozen=True, slots=True)
+class SetGroupConfigs:
+    """All settings of one group's own; none of them means that it has none any more."""
+
+    group_id: str
+    configs: dict[str, str]
+
+    def apply_to(self, state: StoredState) -> None:
+        """Takes the place of all earlier settings of the group."""
+        if self.configs:
+            state.group_configs[self.group_id] = self.configs
+        else:
+            state.group_configs.pop(self.group_id, None)
+
+
+@dataclass(frozen=True, slots=True)
 class PutScramCredential:
     """What a user logs in by with one mechanism."""
 
@@ -156,6 +174,7 @@ Change = (
     | DeleteTopic
     | ForgetTopic
     | SetBrokerConfigs
+    | SetGroupConfigs
     | PutScramCredential
     | DeleteScramCredential
     | SetValue
@@ -187,6 +206,7 @@ class MemoryMetadataStore:
             topics=dict(self._state.topics),
             deleted_topics=dict(self._state.deleted_topics),
             broker_configs=dict(self._state.broker_configs),
+            group_configs=dict(self._state.group_configs),
             scram_credentials=dict(self._state.scram_credentials),
             values=dict(self._state.values),
         )
@@ -223,6 +243,11 @@ UPGRADES: Final = {
 CREATE TABLE scram_credentials (
     user TEXT NOT NULL, mechanism TEXT NOT NULL, salt BLOB NOT NULL, stored_key BLOB NOT NULL,
     server_key BLOB NOT NULL, iterations INTEGER NOT NULL, PRIMARY KEY (user, mechanism)
+) WITHOUT ROWID;
+""",
+    3: """
+CREATE TABLE group_configs (
+    group_id TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (group_id, name)
 ) WITHOUT ROWID;
 """,
 }
@@ -359,6 +384,14 @@ def _set_broker_configs(change: SetBrokerConfigs) -> Iterator[Statement]:
     )
 
 
+def _set_group_configs(change: SetGroupConfigs) -> Iterator[Statement]:
+    yield "DELETE FROM group_configs WHERE group_id = ?", [(change.group_id,)]
+    yield (
+        "INSERT INTO group_configs VALUES (?, ?, ?)",
+        [(change.group_id, name, value) for name, value in change.configs.items()],
+    )
+
+
 def _put_scram_credential(change: PutScramCredential) -> Iterator[Statement]:
     credential = change.credential
     yield (
@@ -396,6 +429,7 @@ STATEMENTS: Final[dict[type, Callable[[Any], Iterator[Statement]]]] = {
     DeleteTopic: _delete_topic,
     ForgetTopic: _forget_topic,
     SetBrokerConfigs: _set_broker_configs,
+    SetGroupConfigs: _set_group_configs,
     PutScramCredential: _put_scram_credential,
     DeleteScramCredential: _delete_scram_credential,
     SetValue: _set_value,
@@ -414,6 +448,8 @@ def _read_state(connection: sqlite3.Connection) -> StoredState:
         (state.deleted_topics if is_deleted else state.topics)[topic_id] = topic
     for resource, name, value in connection.execute("SELECT * FROM broker_configs"):
         state.broker_configs.setdefault(resource, {})[name] = value
+    for group_id, name, value in connection.execute("SELECT * FROM group_configs"):
+        state.group_configs.setdefault(group_id, {})[name] = value
     for user, mechanism, *parts in connection.execute("SELECT * FROM scram_credentials"):
         state.scram_credentials[user, mechanism] = ScramCredential(*parts)
     return state

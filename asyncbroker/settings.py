@@ -9,21 +9,24 @@ nothing but the rows it looks at:
 A row has the name, the type, the default (`-` is none, `""` the empty text) and what is allowed:
 `.` anything of the type, `1..` and `0..1` ranges, `a|b` a choice (for lists: of each item),
 `-1|1..9` several ranges, `~a|b` a choice in any case. `settings_broker.py` has what the broker
-obeys, `settings_topic.py` what a topic can be given, `settings_unused.py` and
-`settings_security.py` what Kafka has and this broker accepts without effect. This file knows
-nothing of values in force: that is `config.py` for the broker and `topic_config.py` for topics.
+obeys, `settings_topic.py` what a topic can be given and `settings_group.py` what a group can,
+`settings_unused.py` and `settings_security.py` what Kafka has and this broker accepts without
+effect. This file knows nothing of values in force: that is `config.py` for the broker,
+`topic_config.py` for topics and `group_settings.py` for groups.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
 from asyncbroker.settings_broker import BROKER_SETTINGS
+from asyncbroker.settings_group import GROUP_SETTINGS, UNUSED_GROUP_SETTINGS
 from asyncbroker.settings_topic import TOPIC_SETTINGS, UNUSED_TOPIC_SETTINGS
 
 Value = bool | int | float | str | tuple[str, ...] | None
@@ -44,6 +47,11 @@ class SettingType(IntEnum):
 
 
 BITS: Final = {SettingType.SHORT: 16, SettingType.INT: 32, SettingType.LONG: 64}
+
+# Where a share group begins (KIP-932).
+OFFSET_RESET: Final = re.compile(
+    r"earliest|latest|by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?",
+)
 
 
 class InvalidSetting(Exception):
@@ -88,6 +96,8 @@ class Setting:
             return "true or false"
         if self.allowed == "throttled":
             return "* or a list of PARTITION:BROKER"
+        if self.allowed == "reset":
+            return "latest, earliest or by_duration:DURATION, which is P1D or PT30M"
         choices = self.allowed.removeprefix("~").replace("|", ", ")
         if self.type is SettingType.LIST:
             return "a list" if self.allowed == "." else f"a list of {choices}"
@@ -108,6 +118,14 @@ def topic_settings() -> dict[str, Setting]:
     """The settings of a topic by name, in the order of their names."""
     table = _read_table(TOPIC_SETTINGS, has_effect=True)
     table.update(_read_table(UNUSED_TOPIC_SETTINGS, has_effect=False))
+    return dict(sorted(table.items()))
+
+
+@functools.cache
+def group_settings() -> dict[str, Setting]:
+    """The settings of a group by name, in the order of their names."""
+    table = _read_table(GROUP_SETTINGS, has_effect=True)
+    table.update(_read_table(UNUSED_GROUP_SETTINGS, has_effect=False))
     return dict(sorted(table.items()))
 
 
@@ -205,6 +223,8 @@ def _is_allowed(setting: Setting, value: Value) -> bool:
         return True
     if setting.allowed == "throttled" and isinstance(value, tuple):
         return value == ("*",) or all(_is_replica(item) for item in value)
+    if setting.allowed == "reset":
+        return OFFSET_RESET.fullmatch(str(value)) is not None
     choices = setting.allowed.removeprefix("~").split("|")
     items = value if isinstance(value, tuple) else (str(value),)
     if setting.allowed.startswith("~"):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -50,3 +51,11 @@ class GroupConfig:
     # A new member parked in its first JoinGroup is given up after this time, as in Kafka (it is not
     # a setting there either): its client may have gone and tried again under another id.
     new_member_join_timeout_ms: int = 300_000
+
+    # What holds for groups with settings of their own, by their ids. Whoever made it may change
+    # it, and a group goes by what it finds at its next request.
+    own: Mapping[str, GroupConfig] = field(default_factory=dict, compare=False, repr=False)
+
+    def of(self, group_id: str) -> GroupConfig:
+        """What holds for one group."""
+        return self.own.get(group_id, self)

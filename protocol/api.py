@@ -113,6 +113,7 @@ APIS: Final[tuple[Api, ...]] = (
     _api(60, "DescribeCluster", "describe_cluster", "0-2", 0),
     _api(68, "ConsumerGroupHeartbeat", "consumer_group_heartbeat", "0-1", 0),
     _api(69, "ConsumerGroupDescribe", "consumer_group_describe", "0-1", 0),
+    _api(74, "ListConfigResources", "list_config_resources", "0-1", 0),
     _api(75, "DescribeTopicPartitions", "describe_topic_partitions", "0", 0),
 )
 

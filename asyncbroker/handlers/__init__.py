@@ -81,6 +81,7 @@ HANDLERS: Final[dict[int, Handler]] = {
         _handler(60, "0-2"),
         _handler(68, "0-1"),
         _handler(69, "0-1"),
+        _handler(74, "0-1"),
         _handler(75, "0"),
     )
 }

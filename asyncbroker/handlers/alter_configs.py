@@ -1,13 +1,14 @@
 """AlterConfigs (key 33), versions 0 to 2.
 
-Behaviour: replaces all settings of topics (type 2) and brokers (type 4) that were made for them: a
-setting that the request does not name goes back to what is inherited (KIP-133). This is the older
-way, which loses what others set at the same time; IncrementalAlterConfigs is the better one. Each
-resource has its own outcome and changes as a whole or not at all. A value must not be null.
+Behaviour: replaces all settings of topics (type 2), brokers (type 4) and groups (type 32) that were
+made for them: a setting that the request does not name goes back to what is inherited (KIP-133).
+This is the older way, which loses what others set at the same time; IncrementalAlterConfigs is the
+better one. Each resource has its own outcome and changes as a whole or not at all. A value must not
+be null.
 
 v2   flexible (KIP-482)
 
-Not done: loggers of a broker (type 8), client metrics (16), groups (32).
+Not done: loggers of a broker (type 8), client metrics (16).
 """
 
 from __future__ import annotations

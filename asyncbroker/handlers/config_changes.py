@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from asyncbroker.config_entries import broker_entry, is_dynamic, topic_entry
-from asyncbroker.handlers.describe_configs import BROKER, TOPIC, check_broker_name
+from asyncbroker.config_entries import broker_entry, group_entry, is_dynamic, topic_entry
+from asyncbroker.group_settings import check_group_id, check_group_settings
+from asyncbroker.handlers.describe_configs import BROKER, GROUP, TOPIC, check_broker_name
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
-from asyncbroker.settings import Setting, broker_setting, topic_settings
+from asyncbroker.settings import Setting, broker_setting, group_settings, topic_settings
 from asyncbroker.topic_config import check_overrides
 from asyncbroker.topic_names import check_topic_name
 
@@ -103,6 +104,20 @@ async def _alter_broker(broker: Broker, change: ResourceChange, validate_only: b
     await broker.set_dynamic_settings(resource, changed, validate_only=validate_only)
 
 
+async def _alter_group(broker: Broker, change: ResourceChange, validate_only: bool) -> None:
+    group_id = change.resource_name
+    check_group_id(group_id)
+    settings = broker.group_settings.of(group_id)
+    present = Present(
+        settings,
+        group_settings().get,
+        lambda name: group_entry(name, settings, broker.config).value,
+    )
+    changed = check_group_settings(_settings_after(change, present), broker.config)
+    if not validate_only:
+        await broker.group_settings.set(group_id, changed)
+
+
 def _settings_after(change: ResourceChange, present: Present) -> dict[str, str]:
     if len(set(change.setting_names)) < len(change.setting_names):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a setting is named twice")
@@ -112,4 +127,5 @@ def _settings_after(change: ResourceChange, present: Present) -> dict[str, str]:
 ALTER: Final[dict[int, Callable[[Broker, ResourceChange, bool], Coroutine[Any, Any, None]]]] = {
     TOPIC: _alter_topic,
     BROKER: _alter_broker,
+    GROUP: _alter_group,
 }

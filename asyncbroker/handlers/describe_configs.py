@@ -1,9 +1,9 @@
 """DescribeConfigs (key 32), versions 0 to 4.
 
-Behaviour: topics (type 2) and brokers (type 4), all settings or those asked for; a null or an empty
-list of keys means all, and unknown keys are left out. A broker is this one by its id; by the empty
-name it is the dynamic settings that hold for all brokers. Each resource has its own error. Values
-of passwords are never shown.
+Behaviour: topics (type 2), brokers (type 4) and groups (type 32, KIP-848), all settings or those
+asked for; a null or an empty list of keys means all, and unknown keys are left out. A broker is
+this one by its id; by the empty name it is the dynamic settings that hold for all brokers. A group
+need not exist. Each resource has its own error. Values of passwords are never shown.
 
 v0   `is_default`; later versions name the source instead
 v1   sources and synonyms (KIP-226): topic, dynamic, static, default, in this order, with the
@@ -11,7 +11,7 @@ v1   sources and synonyms (KIP-226): topic, dynamic, static, default, in this or
 v3   types and documentation (KIP-569)
 v4   flexible (KIP-482)
 
-Not done: loggers of a broker (type 8), client metrics (16), groups (32).
+Not done: loggers of a broker (type 8), client metrics (16).
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from asyncbroker.config_entries import (
     ConfigSource,
     broker_entries,
     dynamic_default_entries,
+    group_entries,
     topic_entries,
 )
+from asyncbroker.group_settings import check_group_id
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
 TOPIC: Final = 2
 BROKER: Final = 4
+GROUP: Final = 32
 
 
 def handle(
@@ -94,6 +97,11 @@ def _broker_entries(broker: Broker, name: str) -> Iterable[ConfigEntry]:
     return broker_entries(broker.config)
 
 
+def _group_entries(broker: Broker, group_id: str) -> Iterable[ConfigEntry]:
+    check_group_id(group_id)
+    return group_entries(broker.group_settings.of(group_id), broker.config)
+
+
 def check_broker_name(broker: Broker, name: str) -> None:
     """Raises KafkaError(INVALID_REQUEST) for the name of a broker that is not this one."""
     if name != str(broker.node_id):
@@ -106,6 +114,7 @@ def check_broker_name(broker: Broker, name: str) -> None:
 ENTRIES: Final[dict[int, Callable[[Broker, str], Iterable[ConfigEntry]]]] = {
     TOPIC: _topic_entries,
     BROKER: _broker_entries,
+    GROUP: _group_entries,
 }
 
 

@@ -1,14 +1,14 @@
 """IncrementalAlterConfigs (key 44), versions 0 to 1.
 
-Behaviour: changes single settings of topics (type 2) and brokers (type 4), all changes of a
-resource or none; each resource has its own outcome. Operations: SET, DELETE (back to what is
-inherited), APPEND and SUBTRACT for lists, which start from the value in force. A broker is this one
-by its id, or all brokers by the empty name, and takes only settings that can change while it runs.
-Changes of a topic hold for its logs when the response is sent.
+Behaviour: changes single settings of topics (type 2), brokers (type 4) and groups (type 32, which
+need not exist), all changes of a resource or none; each resource has its own outcome. Operations:
+SET, DELETE (back to what is inherited), APPEND and SUBTRACT for lists, which start from the value
+in force. A broker is this one by its id, or all brokers by the empty name, and takes only settings
+that can change while it runs. Changes of a topic hold for its logs when the response is sent.
 
 v1   flexible (KIP-482)
 
-Not done: loggers of a broker (type 8), client metrics (16), groups (32).
+Not done: loggers of a broker (type 8), client metrics (16).
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from asyncbroker.metadata_store import (
     PutScramCredential,
     PutTopic,
     SetBrokerConfigs,
+    SetGroupConfigs,
     SetValue,
     StoredState,
 )
@@ -72,6 +73,8 @@ def changes_to(state: StoredState) -> Iterator[Change]:
         yield DeleteTopic(topic_id)
     for resource, configs in state.broker_configs.items():
         yield SetBrokerConfigs(resource, dict(configs))
+    for group_id, configs in state.group_configs.items():
+        yield SetGroupConfigs(group_id, dict(configs))
     for (user, mechanism), credential in state.scram_credentials.items():
         yield PutScramCredential(user, mechanism, credential)
     for name, value in state.values.items():

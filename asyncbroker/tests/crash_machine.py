@@ -68,6 +68,7 @@ def copied(state: StoredState) -> StoredState:
         topics=dict(state.topics),
         deleted_topics=dict(state.deleted_topics),
         broker_configs=dict(state.broker_configs),
+        group_configs=dict(state.group_configs),
         values=dict(state.values),
     )
 

@@ -81,7 +81,7 @@ async def test_dynamic_settings_of_a_broker_and_of_all_are_replaced() -> None:
         (resource(BROKER, "2"), ErrorCode.INVALID_REQUEST),
         (resource(BROKER, "1", ("node.id", "2")), ErrorCode.INVALID_REQUEST),
         (resource(LOGGER, "1"), ErrorCode.INVALID_REQUEST),
-        (resource(GROUP, "g"), ErrorCode.INVALID_REQUEST),
+        (resource(GROUP, ""), ErrorCode.INVALID_REQUEST),
     ],
 )
 async def test_bad_settings_change_nothing(bad: AlterConfigsResource, code: ErrorCode) -> None:

@@ -92,7 +92,7 @@ async def test_keys_that_are_no_settings_are_left_out() -> None:
         (BROKER, "2", ErrorCode.INVALID_REQUEST),
         (BROKER, "x", ErrorCode.INVALID_REQUEST),
         (LOGGER, "1", ErrorCode.INVALID_REQUEST),
-        (GROUP, "g", ErrorCode.INVALID_REQUEST),
+        (GROUP, "", ErrorCode.INVALID_REQUEST),
         (99, "x", ErrorCode.INVALID_REQUEST),
     ],
 )
@@ -284,7 +284,7 @@ async def test_one_bad_resource_does_not_fail_the_others() -> None:
         assert [each.error_code == 0 for each in response.responses] == [False, True]
 
 
-@pytest.mark.parametrize("type", [LOGGER, GROUP, 99])
+@pytest.mark.parametrize("type", [LOGGER, 99])
 async def test_other_resources_cannot_be_changed(type: int) -> None:
     async with under_test() as test:
         assert await alter(test, type, "x", ("a", SET, "b")) is ErrorCode.INVALID_REQUEST

@@ -27,6 +27,7 @@ from asyncbroker.metadata_store import (
     PutScramCredential,
     PutTopic,
     SetBrokerConfigs,
+    SetGroupConfigs,
     SetValue,
     SqliteMetadataStore,
     StoredTopic,
@@ -102,9 +103,12 @@ def test_a_file_of_the_first_version_is_brought_up_to_this_one(tmp_path: Path) -
     store = SqliteMetadataStore(path)
     credential = ScramCredential(b"salt", b"stored", b"server", 4096)
     assert store.open().values == {"leader.epoch": "7"}
-    store.apply([PutScramCredential("alice", "A", credential)])
+    configs = {"consumer.session.timeout.ms": "50000"}
+    store.apply([PutScramCredential("alice", "A", credential), SetGroupConfigs("g", configs)])
     store.close()
-    assert store.open().scram_credentials == {("alice", "A"): credential}
+    state = store.open()
+    assert state.scram_credentials == {("alice", "A"): credential}
+    assert state.group_configs == {"g": configs}
     store.close()
 
 
@@ -133,6 +137,15 @@ def test_setting_all_of_a_brokers_settings_replaces_them(store: MetadataStore) -
     store.close()
 
 
+def test_setting_none_of_a_groups_settings_forgets_it(store: MetadataStore) -> None:
+    store.open()
+    store.apply([SetGroupConfigs("g", {"a": "1", "b": "2"}), SetGroupConfigs("h", {"a": "0"})])
+    store.apply([SetGroupConfigs("g", {"b": "3"}), SetGroupConfigs("h", {})])
+    store.close()
+    assert store.open().group_configs == {"g": {"b": "3"}}
+    store.close()
+
+
 CHANGES = st.one_of(
     st.builds(
         lambda number, count, configs: PutTopic(
@@ -149,6 +162,11 @@ CHANGES = st.one_of(
         SetBrokerConfigs,
         st.sampled_from(["", "1"]),
         st.dictionaries(st.sampled_from(["a", "b"]), st.text(max_size=3), min_size=1, max_size=2),
+    ),
+    st.builds(
+        SetGroupConfigs,
+        st.sampled_from(["g", "h"]),
+        st.dictionaries(st.sampled_from(["a", "b"]), st.text(max_size=3), max_size=2),
     ),
 )
 

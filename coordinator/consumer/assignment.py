@@ -46,7 +46,7 @@ def update_target(changes: Changes, topics: TopicView, turn: Turn) -> None:
     group = changes.group
     if group.assignment_epoch >= group.epoch or not group.members:
         return
-    interval_ms = turn.config.consumer_assignment_interval_ms
+    interval_ms = turn.config.of(group.group_id).consumer_assignment_interval_ms
     last_ms = group.assignment_timestamp_ms
     # A clock that was set back must not hold it up.
     if last_ms and interval_ms and 0 <= turn.now.wall_ms - last_ms < interval_ms:

@@ -285,7 +285,7 @@ class ConsumerGroups:
         member = group.members.get(member_id)
         if member is None:
             return
-        timeout_ms = self._config.consumer_session_timeout_ms
+        timeout_ms = self._config.of(group.group_id).consumer_session_timeout_ms
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
         turn.set_deadline(session_deadline(group.group_id, member_id), timeout_ms)

@@ -124,13 +124,14 @@ def heartbeat(
     after = follow_target(
         changes, member_id, reported, topics, turn, has_changed_subscription=has_changed
     )
+    config = turn.config.of(group.group_id)
     key = session_deadline(group.group_id, member_id)
-    turn.set_deadline(key, turn.config.consumer_session_timeout_ms)
+    turn.set_deadline(key, config.consumer_session_timeout_ms)
 
     response = ConsumerGroupHeartbeatResponse(
         member_id=member_id,
         member_epoch=after.epoch,
-        heartbeat_interval_ms=turn.config.consumer_heartbeat_interval_ms,
+        heartbeat_interval_ms=config.consumer_heartbeat_interval_ms,
     )
     if is_joining or _is_full(request) or before.assigned.keys() != after.assigned.keys():
         response.assignment = HeartbeatAssignment(

@@ -134,6 +134,10 @@ def config_command(servers: str) -> None:
     expect(False, "60000" in tool(config, servers, "--describe", *entity))
     broker = ("--entity-type", "brokers", "--entity-name", "1")
     found(r"message.max.bytes=1048588", tool(config, servers, "--describe", "--all", *broker))
+    group = ("--entity-type", "groups", "--entity-name", fresh("group"))
+    change = ("--add-config", "consumer.session.timeout.ms=50000")
+    tool(config, servers, "--alter", *group, *change)
+    found("consumer.session.timeout.ms=50000", tool(config, servers, "--describe", *group))
 
 
 def delete_records_command(servers: str) -> None:
