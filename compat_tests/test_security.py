@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +30,15 @@ from asyncbroker.spark.options import ReadOptions
 from asyncbroker.spark.reader import BatchReader
 from asyncbroker.spark.write_options import WriteOptions
 from asyncbroker.spark.writer import TaskWriter
-from asyncbroker.tests.tls_files import TlsFiles, make_tls_files
-from compat_tests.conftest import free_ports
 from compat_tests.java import needs_jars, run_java
-
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
-ALL_PROTOCOLS = ("PLAINTEXT", "SSL", *PROTOCOLS)
-USER, PASSWORD = "alice", "pen,cil=1"
+from compat_tests.protected import (
+    MECHANISMS,
+    PASSWORD,
+    PROTOCOLS,
+    Protected,
+    asyncbroker,
+    protected_broker,
+)
 
 pytestmark = pytest.mark.timeout(120)
 every_way = pytest.mark.parametrize(
@@ -52,97 +51,10 @@ two_ways = pytest.mark.parametrize(
 )
 
 
-@dataclass(frozen=True)
-class Protected:
-    """A broker with a listener for each protocol, and alice as its user."""
-
-    servers: dict[str, str]
-    files: TlsFiles
-    directory: Path
-
-    def properties(self, protocol: str, mechanism: str, password: str = PASSWORD) -> str:
-        """A client's properties, in a file."""
-        module = {"PLAIN": "plain.PlainLoginModule"}.get(mechanism, "scram.ScramLoginModule")
-        path = self.directory / f"{protocol}-{mechanism}-{len(password)}.properties"
-        path.write_text(
-            f"security.protocol={protocol}\n"
-            f"sasl.mechanism={mechanism}\n"
-            f"sasl.jaas.config=org.apache.kafka.common.security.{module} required "
-            f'username="{USER}" password="{password}";\n'
-            f"ssl.truststore.type=PEM\nssl.truststore.location={self.files.authority}\n"
-        )
-        return str(path)
-
-    def confluent(self, protocol: str, mechanism: str, password: str = PASSWORD) -> dict[str, Any]:
-        return {
-            "bootstrap.servers": self.servers[protocol],
-            "security.protocol": protocol,
-            "sasl.mechanism": mechanism,
-            "sasl.username": USER,
-            "sasl.password": password,
-            "ssl.ca.location": self.files.authority,
-        }
-
-    def python(self, protocol: str, mechanism: str, password: str = PASSWORD) -> dict[str, Any]:
-        """For aiokafka and kafka-python."""
-        context = ssl.create_default_context(cafile=self.files.authority)
-        return {
-            "bootstrap_servers": self.servers[protocol],
-            "security_protocol": protocol,
-            "sasl_mechanism": mechanism,
-            "sasl_plain_username": USER,
-            "sasl_plain_password": password,
-            "ssl_context": context if protocol.endswith("SSL") else None,
-        }
-
-
-def asyncbroker(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "asyncbroker", *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-
-
 @pytest.fixture(scope="module")
 def protected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Protected]:
-    directory = tmp_path_factory.mktemp("protected")
-    files, data = make_tls_files(directory), str(directory / "data")
-    ports = free_ports(len(ALL_PROTOCOLS))
-    servers = {name: f"localhost:{port}" for name, port in zip(ALL_PROTOCOLS, ports, strict=True)}
-    listeners = ",".join(f"{protocol}://{address}" for protocol, address in servers.items())
-    config = directory / "server.properties"
-    config.write_text(
-        f"listeners={listeners}\n"
-        f"sasl.enabled.mechanisms={','.join(MECHANISMS)}\n"
-        f"ssl.keystore.type=PEM\nssl.keystore.location={files.server}\n"
-        "group.initial.rebalance.delay.ms=0\n"
-    )
-    added = asyncbroker("users", "add", USER, "--data", data, stdin=PASSWORD + "\n")
-    assert added.returncode == 0, added.stderr
-    log_file = (directory / "log").open("w")
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "asyncbroker", "serve"),
-            *("--config", str(config), "--data", data, "--log-level", "debug"),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=log_file,
-        text=True,
-    )
-    log_file.close()
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    assert line.startswith("asyncbroker ready"), (directory / "log").read_text()
-    yield Protected(servers, files, directory)
-    process.terminate()
-    assert process.wait(20) == 0
-    process.stdout.close()
-    log = (directory / "log").read_text()
-    assert PASSWORD not in log
-    assert "Traceback" not in log
+    with protected_broker(tmp_path_factory.mktemp("protected")) as broker:
+        yield broker
 
 
 @every_way
