@@ -5,6 +5,7 @@ tests of their own beside this one. And what runs them, when things go wrong."""
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from compat_tests.suites import __main__ as command
 from compat_tests.suites.all import SUITES
+from compat_tests.suites.features import NEXT_GENERATION
 from compat_tests.suites.install import ROOT, CannotInstall, call
 from compat_tests.suites.install import SUITES as PROGRAMS
 from compat_tests.suites.run import run_features, run_suite
@@ -23,6 +25,8 @@ PROGRAM_SECONDS_MAX = 120
 # Checked by `test_aiokafka.py` and its like.
 ELSEWHERE = {
     *("range", "roundrobin", "sticky", "cooperative", "static"),
+    # By `test_go_clients.py`, at a broker whose members are quick.
+    *NEXT_GENERATION,
     # Waits for a look at all offsets, which is every ten minutes here.
     "offsets that expire",
 }
@@ -60,6 +64,12 @@ def test_every_feature_of_kafkajs_works(bootstrap_servers: str, tmp_path: Path) 
     except CannotInstall as missing:
         pytest.skip(f"kafkajs: {missing}")
     check("kafkajs", program, bootstrap_servers)
+
+
+def test_every_feature_of_kcat_works(bootstrap_servers: str) -> None:
+    if shutil.which("kcat") is None:
+        pytest.skip("kcat is not installed")
+    check("kcat", None, bootstrap_servers)
 
 
 def program_of(words: str) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from compat_tests.conftest import BrokerProcess, running
+from compat_tests.consumer_groups import SETTINGS as QUICK_GROUPS
 from compat_tests.kafka import Kafka
 from compat_tests.suites.all import SUITES
 from compat_tests.suites.install import ROOT, CannotInstall, kafka_classpath, kafka_version
@@ -22,7 +23,8 @@ from compat_tests.suites.suite import Suite
 CACHE = ROOT / ".cache" / "compatibility"
 REPORT = ROOT / "docs" / "compatibility.md"
 
-SETTINGS = ("group.initial.rebalance.delay.ms=0", "offsets.retention.check.interval.ms=1000")
+# Members of the groups of both protocols need not wait long, and offsets expire soon.
+SETTINGS = (*QUICK_GROUPS, "offsets.retention.check.interval.ms=1000")
 
 
 @contextlib.contextmanager

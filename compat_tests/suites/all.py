@@ -8,8 +8,21 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from compat_tests.suites.features import (
+    AS_SARAMA,
+    BLIND,
+    FEATURES,
+    NEXT_GENERATION,
+    USERS,
+)
 from compat_tests.suites.install import SUITES as PROGRAMS
-from compat_tests.suites.install import go_program, java_classes, node_program, python_program
+from compat_tests.suites.install import (
+    debian_program,
+    go_program,
+    java_classes,
+    node_program,
+    python_program,
+)
 from compat_tests.suites.java import tools
 from compat_tests.suites.suite import Prepare, Result, Suite
 from compat_tests.suites.wire import matrix as wire_matrix
@@ -18,6 +31,7 @@ NO_TRANSACTIONS: Final = Result(
     "refused", "this broker has no transactions, and says so with an error that ends the producer"
 )
 NO_CALL: Final = "its admin client has no such call"
+NO_ADMIN: Final = "it is no admin client"
 NO_CODEC: Final = "it has no codec but gzip by itself"
 NO_ASSIGNOR: Final = "it has round robin only"
 
@@ -39,6 +53,23 @@ def franz_go(version: str, folder: Path) -> list[str]:
     return go_program(folder, "franz_go", f"{client}@v{version}", f"{client}/pkg/kadm@v1.20.0")
 
 
+def sarama(version: str, folder: Path) -> list[str]:
+    # One program for both suites of it.
+    shared = folder.parent / f"sarama-{version}"
+    scram = "github.com/xdg-go/scram@v1.2.0"
+    return go_program(shared, "sarama", f"github.com/IBM/sarama@v{version}", scram)
+
+
+def kafka_go(version: str, folder: Path) -> list[str]:
+    client = "github.com/segmentio/kafka-go"
+    return go_program(folder, "kafka_go", f"{client}@v{version}", f"{client}/sasl/scram@v{version}")
+
+
+def kcat(version: str, folder: Path) -> list[str]:
+    debian_program("kcat", version)
+    return [sys.executable, str(PROGRAMS / "kcat" / "matrix.py")]
+
+
 def java_clients(version: str, folder: Path) -> list[str]:
     return [*JVM, java_classes(folder, version), "Matrix"]
 
@@ -58,11 +89,13 @@ def client(
     prepare: Prepare,
     origin: str,
     absent: Mapping[str, str] = MappingProxyType({}),
+    more: Mapping[str, str] = MappingProxyType({}),
 ) -> Suite:
-    """A client that is tried for everything, with checks that we had to write."""
+    """A client that is tried for everything, and for `more`, with checks that we had to write."""
     origin = f"a matrix of our own: {origin}"
     expected = {"transactions": NO_TRANSACTIONS}
-    return Suite(name, versions, origin, prepare, absent=absent, expected=expected)
+    features = {**FEATURES, **more}
+    return Suite(name, versions, origin, prepare, features, absent=absent, expected=expected)
 
 
 SUITES: Final[tuple[Suite, ...]] = (
@@ -127,6 +160,48 @@ SUITES: Final[tuple[Suite, ...]] = (
         "1.22.3",
         prepare=franz_go,
         origin="the tests in its module are not run here",
+        more={**USERS, **NEXT_GENERATION},
+    ),
+    client(
+        "sarama",
+        "1.61.1",
+        prepare=sarama,
+        origin="the tests in its module want five brokers behind a proxy",
+        more=USERS,
+    ),
+    Suite(
+        "sarama-versions",
+        ("1.61.1",),
+        "our own: records with all codecs, groups and topics, as a client of older Kafkas",
+        sarama,
+        features=AS_SARAMA,
+    ),
+    client(
+        "kafka-go",
+        "0.4.51",
+        prepare=kafka_go,
+        origin="the tests in its module are not run here",
+        more=USERS,
+        absent={
+            **dict.fromkeys(("sticky", "cooperative"), "it has range and round robin only"),
+            **dict.fromkeys(("delete-records", "logdirs"), NO_CALL),
+            "idempotent": "it has no idempotent producer",
+            "pause": "its readers are not paused",
+            "static": "it has no static members",
+        },
+    ),
+    client(
+        "kcat",
+        "1.7.1",
+        prepare=kcat,
+        origin="this is librdkafka 2.0.2, as Debian has it",
+        more=BLIND,
+        absent={
+            **dict.fromkeys(("topics", "partitions", "configs", "delete-records"), NO_ADMIN),
+            **dict.fromkeys(("groups", "logdirs", "leaders"), NO_ADMIN),
+            "pause": "it reads on until it ends",
+            "sticky": "librdkafka has the cooperative sticky assignor only",
+        },
     ),
     Suite(
         "wire",

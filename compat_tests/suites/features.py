@@ -40,3 +40,22 @@ FEATURES: Final[dict[str, str]] = {
     "unknown": "a topic that does not exist is an error",
     "transactions": "transactions",
 }
+
+# What some clients are tried for besides.
+USERS: Final[dict[str, str]] = {"users": "add, describe and delete users (SCRAM)"}
+NEXT_GENERATION: Final[dict[str, str]] = {
+    "next-uniform": "group of the newer protocol (KIP-848), uniform: members come and go",
+    "next-range": "group of the newer protocol (KIP-848), range: members come and go",
+    "next-change": "group that changes over to the newer protocol and back while it runs",
+}
+BLIND: Final[dict[str, str]] = {"asks-for-no-versions": "a client that asks for no versions"}
+
+KAFKAS: Final = ("0.11", "1.0", "1.1", "2.0", "2.1", "2.3", "2.4", "2.8", "3.9", "4.0", "4.3")
+AS_SARAMA: Final[dict[str, str]] = {
+    name: name
+    for kafka in KAFKAS
+    for name in (
+        f"as a client of Kafka {kafka}",
+        f"as a client of Kafka {kafka} that asks for no versions",
+    )
+}

@@ -67,9 +67,9 @@ def node_program(folder: Path, name: str, *packages: str) -> list[str]:
 
 
 def go_program(folder: Path, name: str, *modules: str) -> list[str]:
-    """A client's `main.go`, built with these modules."""
+    """A client's program in Go, built with these modules."""
     go = need("go")
-    sources = [SUITES / "go" / "checks.go", SUITES / name / "main.go"]
+    sources = [SUITES / "go" / "checks.go", *sorted((SUITES / name).glob("*.go"))]
 
     def make() -> None:
         for source in sources:
@@ -95,6 +95,16 @@ def kafka_version() -> str:
 def kafka_classpath(version: str) -> Path:
     """The file with the classpath of Apache Kafka's jars, which come from Maven."""
     return Path(from_lib(f"need_java; KAFKA_VERSION={version}; need_kafka_classpath"))
+
+
+def debian_program(tool: str, version: str) -> str:
+    """The path of a program in a version of Debian's, installed from there if it is not here."""
+    if shutil.which(tool) is None:
+        from_lib(f"apt_install {tool}")
+    path = need(tool)
+    if version not in (said := call([path, "-V"])):
+        raise CannotInstall(f"version {version} is wanted, and here is {said.strip()}")
+    return path
 
 
 def java_classes(folder: Path, version: str) -> str:

@@ -1,11 +1,10 @@
-// franz-go's program of checks; see checks.go.
+// franz-go's program of checks; see checks.go. Here: records, and where they are read from.
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"sort"
 	"strings"
 	"time"
 
@@ -43,9 +42,14 @@ func main() {
 		"logdirs":        logDirs,
 		"leaders":        leaders,
 		"cluster":        cluster,
+		"users":          users,
 		"too-large":      tooLarge,
 		"unknown":        unknown,
 		"transactions":   transactions,
+		"login":          login,
+		"next-uniform":   next(kgo.StickyBalancer()),
+		"next-range":     next(kgo.RangeBalancer()),
+		"next-change":    change,
 	})
 }
 
@@ -62,7 +66,7 @@ func client(options ...kgo.Opt) *kgo.Client {
 		kgo.SessionTimeout(6 * time.Second),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 	}
-	made, err := kgo.NewClient(append(all, options...)...)
+	made, err := kgo.NewClient(append(append(all, loggedIn()...), options...)...)
 	must(err)
 	return made
 }
@@ -262,104 +266,6 @@ func pause() error {
 	return nil
 }
 
-type member struct {
-	seen
-	client *kgo.Client
-	done   chan bool
-}
-
-func join(topic, group string, options ...kgo.Opt) *member {
-	m := &member{done: make(chan bool)}
-	gained := func(_ context.Context, _ *kgo.Client, got map[string][]int32) { m.set(got[topic], true) }
-	lost := func(_ context.Context, _ *kgo.Client, gone map[string][]int32) { m.set(gone[topic], false) }
-	m.client = client(append([]kgo.Opt{
-		kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.OnPartitionsAssigned(gained), kgo.OnPartitionsRevoked(lost), kgo.OnPartitionsLost(lost),
-	}, options...)...)
-	go func() {
-		defer close(m.done)
-		for {
-			fetches := m.client.PollFetches(context.Background())
-			if fetches.IsClientClosed() {
-				return
-			}
-			for _, record := range fetches.Records() {
-				m.add(string(record.Value))
-			}
-			_ = m.client.CommitUncommittedOffsets(context.Background())
-		}
-	}()
-	return m
-}
-
-func (m *member) leave() {
-	m.client.Close()
-	<-m.done
-}
-
-func group(balancer kgo.GroupBalancer) func() error {
-	return func() error {
-		topic, name := create(4), fresh("group")
-		first := join(topic, name, kgo.Balancers(balancer))
-		until(func() bool { return first.partitions() == 4 }, "one member has all partitions")
-		second := join(topic, name, kgo.Balancers(balancer))
-		until(func() bool { return first.partitions() == 2 && second.partitions() == 2 }, "two share them")
-		made := client()
-		ctx, cancel := within()
-		defer cancel()
-		for n := 0; n < 40; n++ {
-			record := &kgo.Record{Topic: topic, Partition: int32(n % 4), Value: fmt.Append(nil, n)}
-			must(made.ProduceSync(ctx, record).FirstErr())
-		}
-		made.Close()
-		until(func() bool { return first.count()+second.count() >= 40 }, "all records are read")
-		second.leave()
-		until(func() bool { return first.partitions() == 4 }, "the first has all partitions again")
-		first.leave()
-		all, wanted := append(first.values, second.values...), numbers(0, 40)
-		sort.Strings(all)
-		sort.Strings(wanted)
-		expect(wanted, all)
-		return nil
-	}
-}
-
-func static() error {
-	topic, name := create(2), fresh("group")
-	first := join(topic, name, kgo.InstanceID("one"))
-	second := join(topic, name, kgo.InstanceID("two"))
-	until(func() bool { return first.partitions() == 1 && second.partitions() == 1 }, "both have one")
-	kept := fmt.Sprint(first.assigned)
-	first.leave()
-	again := join(topic, name, kgo.InstanceID("one"))
-	until(func() bool { return again.partitions() > 0 }, "the member is back")
-	expect(kept, again.assigned)
-	again.leave()
-	second.leave()
-	return nil
-}
-
-func commit() error {
-	topic, name := create(1), fresh("group")
-	send(topic, 10)
-	withAdmin(func(ctx context.Context, admin *kadm.Client) {
-		var offsets kadm.Offsets
-		offsets.Add(kadm.Offset{Topic: topic, At: 4, LeaderEpoch: -1, Metadata: "four"})
-		answer, err := admin.CommitOffsets(ctx, name, offsets)
-		must(err)
-		must(answer.Error())
-		fetched, err := admin.FetchOffsets(ctx, name)
-		must(err)
-		offset, _ := fetched.Lookup(topic, 0)
-		expect("4 four", fmt.Sprint(offset.At, " ", offset.Metadata))
-	})
-	made := client(kgo.ConsumerGroup(name), kgo.ConsumeTopics(topic))
-	defer made.Close()
-	expect([]string{"4"}, values(read(made, 1)))
-	return nil
-}
-
 func reset() error {
 	topic := create(1)
 	send(topic, 10)
@@ -376,139 +282,6 @@ func reset() error {
 	if err := none.PollFetches(ctx).Err(); !errors.Is(err, kerr.OffsetOutOfRange) {
 		return fmt.Errorf("an offset out of range is %v", err)
 	}
-	return nil
-}
-
-func topics() error {
-	topic := create(3)
-	withAdmin(func(ctx context.Context, admin *kadm.Client) {
-		listed, err := admin.ListTopics(ctx)
-		must(err)
-		expect(3, len(listed[topic].Partitions))
-		deleted, err := admin.DeleteTopics(ctx, topic)
-		must(err)
-		must(deleted.Error())
-		// The client keeps what it knows for a moment.
-		until(func() bool {
-			listed, err = admin.ListTopics(ctx)
-			must(err)
-			return !listed.Has(topic)
-		}, "the topic is gone")
-	})
-	return nil
-}
-
-func partitions() error {
-	topic := create(1)
-	withAdmin(func(ctx context.Context, admin *kadm.Client) {
-		answer, err := admin.UpdatePartitions(ctx, 4, topic)
-		must(err)
-		must(answer.Error())
-		listed, err := admin.ListTopics(ctx, topic)
-		must(err)
-		expect(4, len(listed[topic].Partitions))
-	})
-	return nil
-}
-
-func configs() error {
-	topic := create(1)
-	withAdmin(func(ctx context.Context, admin *kadm.Client) {
-		value := "60000"
-		set := []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "retention.ms", Value: &value}}
-		answer, err := admin.AlterTopicConfigs(ctx, set, topic)
-		must(err)
-		must(answer[0].Err)
-		described, err := admin.DescribeTopicConfigs(ctx, topic)
-		must(err)
-		brokers, err := admin.BrokerMetadata(ctx)
-		must(err)
-		ofBroker, err := admin.DescribeBrokerConfigs(ctx, brokers.Controller)
-		must(err)
-		found := map[string]string{}
-		for _, config := range append(described[0].Configs, ofBroker[0].Configs...) {
-			found[config.Key] = config.MaybeValue()
-		}
-		expect("60000 delete", found["retention.ms"]+" "+found["cleanup.policy"])
-		expect("1048588", found["message.max.bytes"])
-	})
-	return nil
-}
-
-func deleteRecords() error {
-	topic := create(1)
-	send(topic, 10)
-	withAdmin(func(ctx context.Context, admin *kadm.Client) {
-		var offsets kadm.Offsets
-		offsets.Add(kadm.Offset{Topic: topic, At: 6})
-		answer, err := admin.DeleteRecords(ctx, offsets)
-		must(err)
-		must(answer.Error())
-	})
-	expect([]string{"6"}, values(readAssigned(topic, 1)))
-	return nil
-}
-
-func groups() error {
-	topic, name := create(1), fresh("group")
-	send(topic, 10)
-	m := join(topic, name)
-	until(func() bool { return m.count() == 10 }, "all records are read")
-	withAdmin(func(ctx context.Context, admin *kadm.Client) {
-		listed, err := admin.ListGroups(ctx)
-		must(err)
-		expect(true, listed[name].Group == name)
-		until(func() bool {
-			lags, err := admin.Lag(ctx, name)
-			must(err)
-			lag := lags[name]
-			must(lag.Error())
-			return lag.State == "Stable" && len(lag.Members) == 1 && lag.Lag.Total() == 0
-		}, "there is no lag")
-		m.leave()
-		deleted, err := admin.DeleteGroups(ctx, name)
-		must(err)
-		must(deleted.Error())
-	})
-	return nil
-}
-
-func logDirs() error {
-	topic := create(1)
-	send(topic, 10)
-	withAdmin(func(ctx context.Context, admin *kadm.Client) {
-		described, err := admin.DescribeAllLogDirs(ctx, nil)
-		must(err)
-		size := int64(0)
-		described.Each(func(directory kadm.DescribedLogDir) {
-			if partition, ok := directory.Topics.Lookup(topic, 0); ok {
-				size += partition.Size
-			}
-		})
-		expect(true, size > 0)
-	})
-	return nil
-}
-
-func leaders() error {
-	topic := create(1)
-	withAdmin(func(ctx context.Context, admin *kadm.Client) {
-		var set kadm.TopicsSet
-		set.Add(topic, 0)
-		answers, err := admin.ElectLeaders(ctx, kadm.ElectPreferredReplica, set)
-		must(err)
-		expect(true, errors.Is(answers[topic][0].Err, kerr.ElectionNotNeeded))
-	})
-	return nil
-}
-
-func cluster() error {
-	withAdmin(func(ctx context.Context, admin *kadm.Client) {
-		described, err := admin.BrokerMetadata(ctx)
-		must(err)
-		expect(1, len(described.Brokers))
-		expect(true, described.Cluster != "")
-	})
 	return nil
 }
 

@@ -3,14 +3,16 @@
 package main
 
 import (
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"os"
+	"sort"
 	"strings"
 	"sync"
 	"time"
-
-	"crypto/rand"
 )
 
 const (
@@ -19,6 +21,25 @@ const (
 )
 
 var servers = os.Args[1]
+
+// how says for the feature "login" how that is done: as LOGIN_USER with LOGIN_PASSWORD by
+// LOGIN_MECHANISM, if there is one, and with TLS if there is a file LOGIN_CA with certificates.
+var how = struct {
+	mechanism, user, password string
+	tls                       *tls.Config
+}{os.Getenv("LOGIN_MECHANISM"), os.Getenv("LOGIN_USER"), os.Getenv("LOGIN_PASSWORD"), trusting()}
+
+func trusting() *tls.Config {
+	file := os.Getenv("LOGIN_CA")
+	if file == "" {
+		return nil
+	}
+	certificates, err := os.ReadFile(file)
+	must(err)
+	pool := x509.NewCertPool()
+	expect(true, pool.AppendCertsFromPEM(certificates))
+	return &tls.Config{RootCAs: pool}
+}
 
 type refused struct{ err error }
 
@@ -126,4 +147,47 @@ func (s *seen) partitions() int {
 	s.Lock()
 	defer s.Unlock()
 	return len(s.assigned)
+}
+
+func (s *seen) read() []string {
+	s.Lock()
+	defer s.Unlock()
+	return append([]string{}, s.values...)
+}
+
+func (s *seen) owned() []int32 {
+	s.Lock()
+	defer s.Unlock()
+	var all []int32
+	for partition := range s.assigned {
+		all = append(all, partition)
+	}
+	sort.Slice(all, func(one, other int) bool { return all[one] < all[other] })
+	return all
+}
+
+// groupMember is one who reads a topic in a group.
+type groupMember interface {
+	partitions() int
+	count() int
+	read() []string
+	leave()
+}
+
+// comeAndLeave sees a second member join a group that reads four partitions, and leave it; what is
+// sent in between is read once.
+func comeAndLeave(join func() groupMember, send func(count int)) {
+	first := join()
+	until(func() bool { return first.partitions() == 4 }, "one member has all partitions")
+	second := join()
+	until(func() bool { return first.partitions() == 2 && second.partitions() == 2 }, "two share them")
+	send(40)
+	until(func() bool { return first.count()+second.count() >= 40 }, "all records are read")
+	second.leave()
+	until(func() bool { return first.partitions() == 4 }, "the first has all partitions again")
+	first.leave()
+	all, wanted := append(first.read(), second.read()...), numbers(0, 40)
+	sort.Strings(all)
+	sort.Strings(wanted)
+	expect(wanted, all)
 }
