@@ -175,7 +175,7 @@ def _lz4_compress(data: Buffer) -> bytes:
     import cramjam
 
     compressor = cramjam.lz4.Compressor(content_checksum=True, block_linked=False)
-    compressor.compress(data)
+    compressor.compress(bytes(data))
     return bytes(compressor.finish())
 
 

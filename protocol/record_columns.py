@@ -12,7 +12,7 @@ what comes after the key is only looked at as far as is needed to tell a null va
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from asyncbroker.protocol.batches import (
@@ -24,7 +24,7 @@ from asyncbroker.protocol.batches import (
     BatchHeader,
     stamp_producer,
 )
-from asyncbroker.protocol.compression import Compression, CorruptBatch
+from asyncbroker.protocol.compression import Buffer, Compression, CorruptBatch
 from asyncbroker.protocol.records import encode_varint, frame_records, read_varint
 
 
@@ -40,20 +40,34 @@ class RecordColumns(NamedTuple):
 
 def record_columns(payload: bytes, header: BatchHeader) -> RecordColumns:
     """The records in the decompressed payload of a batch. Raises CorruptBatch."""
-    try:
-        columns, position = _walk(payload, header.record_count)
-    except IndexError:
-        raise CorruptBatch("the records end early") from None
+    count = header.record_count
+    return next(record_chunks(payload, header, count), None) or RecordColumns([], [], [], [])
+
+
+def record_chunks(payload: bytes, header: BatchHeader, records_max: int) -> Iterator[RecordColumns]:
+    """As `record_columns`, up to so many records at a time: a batch of a few kilobytes may hold
+    millions. Raises CorruptBatch, at the latest after the last of them."""
+    left, position, last_delta = header.record_count, 0, -1
+    while left:
+        count = min(left, records_max)
+        try:
+            columns, position = _walk(payload, count, position)
+        except IndexError:
+            raise CorruptBatch("the records end early") from None
+        left -= count
+        if not left and position != len(payload):
+            raise CorruptBatch(f"the last record ends at byte {position} of {len(payload)}")
+        deltas = columns.offset_deltas
+        if (
+            deltas[0] <= last_delta
+            or deltas[-1] > header.last_offset_delta
+            or any(map(int.__ge__, deltas, deltas[1:]))
+        ):
+            raise CorruptBatch("the offsets of the records do not ascend within the batch")
+        last_delta = deltas[-1]
+        yield columns
     if position != len(payload):
         raise CorruptBatch(f"the last record ends at byte {position} of {len(payload)}")
-    deltas = columns.offset_deltas
-    if deltas and (
-        deltas[0] < 0
-        or deltas[-1] > header.last_offset_delta
-        or any(map(int.__ge__, deltas, deltas[1:]))
-    ):
-        raise CorruptBatch("the offsets of the records do not ascend within the batch")
-    return columns
 
 
 # What the first byte of a length of two says: these two, and the low bits of what follows them.
@@ -89,8 +103,9 @@ def record_ends(payload: bytes, count: int, begin: int, end: int) -> list[int]:
     return ends
 
 
-def _walk(payload: bytes, count: int) -> tuple[RecordColumns, int]:
-    """The columns and the end of the last record; IndexError past the payload's end.
+def _walk(payload: bytes, count: int, position: int) -> tuple[RecordColumns, int]:
+    """The columns of so many records from a position on, and the end of the last one; IndexError
+    past the payload's end.
 
     Varints of one byte, and the usual ones of two, are read in place: a call for each costs more
     than all the rest."""
@@ -98,7 +113,6 @@ def _walk(payload: bytes, count: int) -> tuple[RecordColumns, int]:
     keys: list[bytes | None] = []
     tombstones: list[bool] = []
     ends: list[int] = []
-    position = 0
     size = len(payload)
     for _ in range(count):
         byte = payload[position]
@@ -168,50 +182,94 @@ def with_records(
 
     `delete_horizon_ms` is written into a batch that has none yet; one that it has stays.
     """
-    begins = [0, *ends]
-    is_append_time = header.attributes & LOG_APPEND_TIME_BIT
-    timestamps: list[int] = []
-    bodies: list[tuple[int, int]] = []
-    for index in kept:
-        position = begins[index]
-        while payload[position] > 0x7F:  # the length
+    thinning = Thinning(header, delete_horizon_ms)
+    thinning.keep(payload, [0, *ends], kept)
+    return thinning.batch()
+
+
+class Thinning:
+    """A batch that loses records: those that it keeps are taken in stretches, in order."""
+
+    __slots__ = (
+        "_base_timestamp",
+        "_count",
+        "_header",
+        "_horizon_ms",
+        "_max_timestamp",
+        "_records",
+    )
+
+    def __init__(self, header: BatchHeader, delete_horizon_ms: int | None) -> None:
+        """See `with_records`."""
+        old_horizon = header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else None
+        self._header = header
+        self._horizon_ms = old_horizon if old_horizon is not None else delete_horizon_ms
+        # That of the first record that stays, if it is no horizon.
+        self._base_timestamp = self._horizon_ms
+        self._max_timestamp = NO_TIMESTAMP
+        self._count = 0
+        self._records = bytearray()
+
+    def keep(self, payload: bytes, bounds: Sequence[int], kept: Sequence[int]) -> None:
+        """Takes records, by their indexes among those that lie between the `bounds`."""
+        if not kept:
+            return
+        header = self._header
+        is_append_time = header.attributes & LOG_APPEND_TIME_BIT
+        timestamps: list[int] = []
+        bodies: list[tuple[int, int]] = []
+        for index in kept:
+            position = bounds[index]
+            while payload[position] > 0x7F:  # the length
+                position += 1
             position += 1
-        position += 1
-        byte = payload[position + 1]
-        if byte < 0x80:
-            delta, after = (byte >> 1) ^ -(byte & 1), position + 2
-        else:
-            delta, after = read_varint(payload, position + 1, bytes_max=10)
-        timestamps.append(header.max_timestamp if is_append_time else header.base_timestamp + delta)
-        bodies.append((position, after))
-    if max(timestamps) >= 1 << 63 or min(timestamps) < -(1 << 63):
-        raise CorruptBatch("a timestamp of more than 64 bits")
-    old_horizon = header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else None
-    horizon = old_horizon if old_horizon is not None else delete_horizon_ms
-    base_timestamp = timestamps[0] if horizon is None else horizon
-    parts: list[bytes] = []
-    if base_timestamp == header.base_timestamp and not is_append_time:
-        parts = [payload[begins[index] : ends[index]] for index in kept]
-    else:
+            byte = payload[position + 1]
+            if byte < 0x80:
+                delta, after = (byte >> 1) ^ -(byte & 1), position + 2
+            else:
+                delta, after = read_varint(payload, position + 1, bytes_max=10)
+            timestamps.append(
+                header.max_timestamp if is_append_time else header.base_timestamp + delta
+            )
+            bodies.append((position, after))
+        largest = max(timestamps)
+        if largest >= 1 << 63 or min(timestamps) < -(1 << 63):
+            raise CorruptBatch("a timestamp of more than 64 bits")
+        if self._base_timestamp is None:
+            self._base_timestamp = timestamps[0]
+        self._max_timestamp = max(self._max_timestamp, largest) if self._count else largest
+        self._count += len(kept)
+        base_timestamp = self._base_timestamp
+        if base_timestamp == header.base_timestamp and not is_append_time:
+            for index in kept:
+                self._records += payload[bounds[index] : bounds[index + 1]]
+            return
         for index, timestamp, (body, after) in zip(kept, timestamps, bodies, strict=True):
             delta_bytes = encode_varint(timestamp - base_timestamp)
-            rest = payload[after : ends[index]]
-            parts += (
-                encode_varint(1 + len(delta_bytes) + len(rest)),
-                payload[body : body + 1],
-                delta_bytes,
-                rest,
-            )
-    max_timestamp = header.max_timestamp if is_append_time else max(timestamps)
-    horizon_bit = DELETE_HORIZON_BIT if horizon is not None else 0
-    records = b"".join(parts)
-    codec = header.compression
-    return _build(header, records, len(kept), base_timestamp, max_timestamp, codec, horizon_bit)
+            rest = payload[after : bounds[index + 1]]
+            self._records += encode_varint(1 + len(delta_bytes) + len(rest))
+            self._records += payload[body : body + 1]
+            self._records += delta_bytes
+            self._records += rest
+
+    def batch(self) -> bytearray:
+        """The batch of what was taken, which was something."""
+        header = self._header
+        assert self._base_timestamp is not None
+        return _build(
+            header,
+            self._records,
+            self._count,
+            self._base_timestamp,
+            self._max_timestamp,
+            header.compression,
+            DELETE_HORIZON_BIT if self._horizon_ms is not None else 0,
+        )
 
 
 def _build(
     header: BatchHeader,
-    records: bytes,
+    records: Buffer,
     record_count: int,
     base_timestamp: int,
     max_timestamp: int,

@@ -22,7 +22,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from asyncbroker.log.cleaner_filter import BatchFilter, records_in
+from asyncbroker.log.cleaner_filter import (
+    RECORDS_AT_ONCE,
+    RECORDS_UNDIVIDED_MAX,
+    BatchFilter,
+    records_in,
+)
 from asyncbroker.log.cleaner_keys import KeyOffsets
 from asyncbroker.log.cleaner_plan import CleaningPlan, group_segments
 from asyncbroker.log.cleaner_swap import CleanedSegment
@@ -32,7 +37,7 @@ from asyncbroker.log.file_range import segment_at
 from asyncbroker.log.segment import Segment
 from asyncbroker.protocol.batches import BatchHeader, read_header, verify_crc
 from asyncbroker.protocol.compression import CorruptBatch
-from asyncbroker.protocol.record_columns import record_columns
+from asyncbroker.protocol.record_columns import RecordColumns, record_chunks
 
 if TYPE_CHECKING:
     from asyncbroker.log.partition_log import PartitionLog
@@ -122,7 +127,7 @@ class Cleaning:
 
     # ---- the first pass
 
-    def _map(self, keys: KeyOffsets) -> Iterator[int]:
+    def _map(self, keys: KeyOffsets) -> Generator[int, None, None]:
         plan = self.plan
         transactions = self._transactions()
         stepped = 0
@@ -133,7 +138,7 @@ class Cleaning:
             for header, at, batch in _checked(segment, position):
                 stepped += header.size
                 self.stats.mapped_bytes += header.size
-                if not self._map_batch(keys, transactions, segment, header, at, batch):
+                if not (yield from self._map_batch(keys, transactions, segment, header, at, batch)):
                     return
                 keys.end_offset = header.next_offset
                 if stepped >= STEP_BYTES:
@@ -150,15 +155,28 @@ class Cleaning:
         header: BatchHeader,
         position: int,
         batch: memoryview,
-    ) -> bool:
+    ) -> Generator[int, None, bool]:
         """Whether all of the batch is in the map."""
         if header.is_control or transactions.is_aborted(header) or not header.record_count:
             return True
         limit = self.log.config.decompressed_bytes_max
+        is_large = header.record_count > RECORDS_UNDIVIDED_MAX
+        at_once = RECORDS_AT_ONCE if is_large else RECORDS_UNDIVIDED_MAX
+        done = 0
         try:
-            columns = record_columns(records_in(batch, header, limit), header)
+            payload = records_in(batch, header, limit)
+            for columns in record_chunks(payload, header, at_once):
+                if not self._map_records(keys, header, columns):
+                    return False
+                if is_large:
+                    yield columns.ends[-1] - done
+                    done = columns.ends[-1]
         except CorruptBatch as damage:
             raise CorruptLog(segment.log_path, str(damage), position) from damage
+        return True
+
+    def _map_records(self, keys: KeyOffsets, header: BatchHeader, columns: RecordColumns) -> bool:
+        """Whether these records of a batch are all in the map."""
         if True in columns.are_tombstones and not keys.note_tombstones(header.base_offset):
             return False
         deltas, names = columns.offset_deltas, columns.keys
@@ -207,11 +225,14 @@ class Cleaning:
 
     def _filter_segment(
         self, segment: Segment, batches: BatchFilter, cleaned: CleanedSegment
-    ) -> Iterator[int]:
+    ) -> Generator[int, None, None]:
         stepped = 0
         for header, position, batch in _checked(segment, 0):
             try:
-                kept = batches.kept(header, batch)
+                if header.record_count <= RECORDS_UNDIVIDED_MAX:
+                    kept = batches.kept(header, batch)
+                else:
+                    kept = yield from batches.kept_in_steps(header, batch)
             except CorruptBatch as damage:
                 raise CorruptLog(segment.log_path, str(damage), position) from damage
             if kept is batch:

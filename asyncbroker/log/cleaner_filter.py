@@ -13,8 +13,9 @@ What stays as a whole is given back as it is, byte for byte.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from asyncbroker.log.cleaner_keys import KeyOffsets
 from asyncbroker.log.cleaner_transactions import Transactions
@@ -26,12 +27,20 @@ from asyncbroker.protocol.batches import (
 )
 from asyncbroker.protocol.compression import Buffer
 from asyncbroker.protocol.record_columns import (
+    RecordColumns,
+    Thinning,
+    record_chunks,
     record_columns,
     record_ends,
     with_records,
     without_records,
 )
 from asyncbroker.protocol.records import payload_of
+
+# So many records are looked at in about a millisecond.
+RECORDS_AT_ONCE: Final = 2048
+# A batch of more is worked off in such steps.
+RECORDS_UNDIVIDED_MAX: Final = 16_384
 
 
 @dataclass(slots=True)
@@ -130,9 +139,61 @@ class BatchFilter:
     def _kept_of_columns(self, header: BatchHeader, batch: memoryview) -> Buffer | None:
         """By a look at each record's key."""
         payload = self._payload(header, batch)
-        deltas, keys, are_tombstones, ends = record_columns(payload, header)
+        columns = record_columns(payload, header)
+        kept = self._kept_indexes(header, columns)
+        has_tombstones = any(columns.are_tombstones[index] for index in kept)
+        self.kept_record_count += len(kept)
+        if not kept:
+            return None
+        new_horizon_ms = self._horizon_for(header, has_tombstones=has_tombstones)
+        if len(kept) == header.record_count and new_horizon_ms is None:
+            return batch
+        return with_records(header, payload, columns.ends, kept, new_horizon_ms)
+
+    def kept_in_steps(
+        self, header: BatchHeader, batch: memoryview
+    ) -> Generator[int, None, Buffer | None]:
+        """As `kept`, for a batch of very many records: yields the bytes of records that it has gone
+        through, a millisecond's worth at a time, and never has all of them as objects."""
+        if (
+            header.is_control
+            or header.base_offset >= self.keys.end_offset
+            or self.transactions.is_aborted(header)
+        ):
+            return self.kept(header, batch)
+        survivors = self.keys.survivors(header.base_offset, header.last_offset)
+        is_plain = not header.attributes & DELETE_HORIZON_BIT
+        if is_plain and survivors is not None and len(survivors) in (0, header.record_count):
+            return self.kept(header, batch)
+        self.record_count += header.record_count
+        payload = self._payload(header, batch)
+        kept_count = begin = 0
+        has_tombstones = False
+        for columns in record_chunks(payload, header, RECORDS_AT_ONCE):
+            kept = self._kept_indexes(header, columns)
+            kept_count += len(kept)
+            has_tombstones |= any(columns.are_tombstones[index] for index in kept)
+            yield columns.ends[-1] - begin
+            begin = columns.ends[-1]
+        self.kept_record_count += kept_count
+        if not kept_count:
+            return without_records(header) if self._must_stay(header) else None
+        new_horizon_ms = self._horizon_for(header, has_tombstones=has_tombstones)
+        if kept_count == header.record_count and new_horizon_ms is None:
+            return batch
+        thinning = Thinning(header, new_horizon_ms)
+        begin = 0
+        for columns in record_chunks(payload, header, RECORDS_AT_ONCE):
+            thinning.keep(payload, [begin, *columns.ends], self._kept_indexes(header, columns))
+            yield columns.ends[-1] - begin
+            begin = columns.ends[-1]
+        return thinning.batch()
+
+    def _kept_indexes(self, header: BatchHeader, columns: RecordColumns) -> list[int]:
+        """Which of some records of a batch stay."""
         base_offset = header.base_offset
         end_offset = self.keys.end_offset
+        deltas, keys, are_tombstones, _ = columns
         kept = [
             index
             for index, (latest, delta) in enumerate(
@@ -142,27 +203,23 @@ class BatchFilter:
             or (keys[index] is not None and (latest is None or base_offset + delta >= latest))
         ]
         horizon_ms = _delete_horizon_ms(header)
-        has_tombstones = True in are_tombstones
-        if has_tombstones:
-            if horizon_ms is not None and horizon_ms <= self.now_ms:
-                kept = [
-                    index
-                    for index in kept
-                    if not are_tombstones[index] or base_offset + deltas[index] >= end_offset
-                ]
-            has_tombstones = any(are_tombstones[index] for index in kept)
-        self.kept_record_count += len(kept)
-        if not kept:
+        if horizon_ms is None or horizon_ms > self.now_ms or True not in are_tombstones:
+            return kept
+        return [
+            index
+            for index in kept
+            if not are_tombstones[index] or base_offset + deltas[index] >= end_offset
+        ]
+
+    def _horizon_for(self, header: BatchHeader, *, has_tombstones: bool) -> int | None:
+        """The delete horizon that a batch gets now, if it keeps tombstones and has none."""
+        if not has_tombstones:
             return None
-        new_horizon_ms = None
-        if has_tombstones:
-            if horizon_ms is None:
-                new_horizon_ms = self._new_horizon_ms()
-            else:
-                self._kept_until(horizon_ms)
-        if len(kept) == len(keys) and new_horizon_ms is None:
-            return batch
-        return with_records(header, payload, ends, kept, new_horizon_ms)
+        horizon_ms = _delete_horizon_ms(header)
+        if horizon_ms is None:
+            return self._new_horizon_ms()
+        self._kept_until(horizon_ms)
+        return None
 
     def _payload(self, header: BatchHeader, batch: memoryview) -> bytes:
         return records_in(batch, header, self.decompressed_bytes_max)
