@@ -65,22 +65,26 @@ def alter_users(
     deleted: Sequence[tuple[str, str]] = (),
 ) -> None:
     """Adds or replaces credentials, and deletes others by user and mechanism. Raises ClientError
-    for the first user that could not be changed."""
-    numbers = {mechanism: number for number, mechanism in SCRAM_NUMBERS.items()}
-    request = AlterUserScramCredentialsRequest(
-        [ScramCredentialDeletion(user, numbers[mechanism]) for user, mechanism in deleted],
-        [
-            ScramCredentialUpsertion(
-                each.user,
-                numbers[each.mechanism],
-                each.iterations,
-                each.salt,
-                each.salted_password,
-            )
-            for each in upserted
-        ],
-    )
+    for the first that could not be changed.
 
+    Each has a request of its own: Kafka refuses one that is about a user twice, also if the
+    mechanisms differ.
+    """
+    numbers = {mechanism: number for number, mechanism in SCRAM_NUMBERS.items()}
+    requests = [
+        AlterUserScramCredentialsRequest([ScramCredentialDeletion(user, numbers[mechanism])], [])
+        for user, mechanism in deleted
+    ]
+    for each in upserted:
+        upsertion = ScramCredentialUpsertion(
+            each.user, numbers[each.mechanism], each.iterations, each.salt, each.salted_password
+        )
+        requests.append(AlterUserScramCredentialsRequest([], [upsertion]))
+    for request in requests:
+        _alter(cluster, request)
+
+
+def _alter(cluster: Cluster, request: AlterUserScramCredentialsRequest) -> None:
     def attempt(deadline: Deadline) -> None:
         connection = cluster.connection(cluster.controller(deadline), deadline)
         response = connection.request(request, AlterUserScramCredentialsResponse, deadline)
