@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,17 +24,26 @@ class Kafka:
     data: Path
     settings: tuple[str, ...] = ()
     servers: str = ""
+    # Beside that in plaintext: what is spoken at each, by name.
+    listeners: Mapping[str, str] = field(default_factory=dict)
+    addresses: dict[str, str] = field(default_factory=dict)
     _process: subprocess.Popen[bytes] | None = field(default=None)
 
     def start(self) -> None:
-        port, controller = free_ports(2)
+        port, controller, *others = free_ports(2 + len(self.listeners))
+        self.addresses = {
+            name: f"localhost:{other}" for name, other in zip(self.listeners, others, strict=True)
+        }
+        beside = "".join(f",{name}://{address}" for name, address in self.addresses.items())
+        spoken = "".join(f",{name}:{protocol}" for name, protocol in self.listeners.items())
         properties = self.data.with_suffix(".properties")
         lines = (
             "process.roles=broker,controller",
             "node.id=1",
             f"controller.quorum.voters=1@127.0.0.1:{controller}",
-            f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-            f"advertised.listeners=PLAINTEXT://127.0.0.1:{port}",
+            f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}{beside}",
+            f"advertised.listeners=PLAINTEXT://127.0.0.1:{port}{beside}",
+            f"listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{spoken}",
             "controller.listener.names=CONTROLLER",
             f"log.dirs={self.data}",
             "offsets.topic.replication.factor=1",

@@ -6,6 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import trustme
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 
 @dataclass(frozen=True)
@@ -26,7 +32,10 @@ def make_tls_files(directory: Path) -> TlsFiles:
     def issue(authority: trustme.CA, name: str) -> str:
         path = directory / f"{name}.pem"
         issued = authority.issue_cert("localhost", "127.0.0.1", common_name=name)
-        issued.private_key_and_cert_chain_pem.write_to_path(path)
+        key = load_pem_private_key(issued.private_key_pem.bytes(), None)
+        # PKCS 8 is the one form of a key that Java reads.
+        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        path.write_bytes(pem + b"".join(cert.bytes() for cert in issued.cert_chain_pems))
         return str(path)
 
     for authority, name in ((ours, "authority"), (theirs, "other-authority")):

@@ -9,30 +9,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from asyncbroker.spark.tests.session import start_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 STOP_SECONDS_MAX = 20
-
-SPARK_SETTINGS = {
-    # Little is run, and each of it once: compiling it well would take longer.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "2",
-}
 
 
 @pytest.fixture(scope="session")
@@ -53,21 +40,7 @@ def spark_bootstrap_servers() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One Spark of two cores, in which nothing is registered; with Spark's own connector, if
-    ASYNCBROKER_CONNECTOR_CLASSPATH names the file with its jars."""
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").appName("asyncbroker tests")
-    for name, value in SPARK_SETTINGS.items():
-        builder = builder.config(name, value)
-    if classpath := os.environ.get("ASYNCBROKER_CONNECTOR_CLASSPATH"):
-        jars = Path(classpath).read_text(encoding="utf-8").strip()
-        builder = builder.config("spark.jars", jars.replace(":", ","))
-    builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-    with warnings.catch_warnings():
-        # PySpark says of pandas that it is newer than itself.
-        warnings.simplefilter("ignore", FutureWarning)
-        session = builder.getOrCreate()
+    """The Spark of all tests, with Spark's own connector where its jars are known."""
+    session = start_session(tmp_path_factory.mktemp("warehouse"))
     yield session
     session.stop()

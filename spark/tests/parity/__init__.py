@@ -1,0 +1,1 @@
+"""What Spark's own Kafka connector does and ours does, side by side."""
