@@ -68,6 +68,7 @@ class Route:
         "request_bytes_max",
         "request_count",
         "response_class",
+        "shortcut",
         "version",
     )
 
@@ -88,6 +89,8 @@ class Route:
         self.encode_parts = response_codec.encode_parts if api.key == FETCH_KEY else None
         self.response_class = api.response
         self.handle = handler.load()
+        # Whoever stands in a handler's place wants to see messages.
+        self.shortcut = handler.load_shortcut() if isinstance(handler, Handler) else None
         self.request_bytes_max = frame_bytes_max if api.key == PRODUCE_KEY else REQUEST_BYTES_MAX
         self.request_count = 0
 
@@ -97,7 +100,8 @@ class Route:
 
 @dataclass(slots=True)
 class Waiting:
-    """A request whose handler has not finished. `began` is for who measures how long it takes."""
+    """A request whose handler has not finished; it is None if nobody has decoded it. `began` is for
+    who measures how long it takes."""
 
     route: Route
     correlation_id: int
@@ -188,6 +192,12 @@ class Dispatcher:
             if len(frame) > route.request_bytes_max:
                 raise ProtocolError(f"{len(frame)} bytes (the limit is {route.request_bytes_max})")
             context.api_version = route.version
+            if route.shortcut is not None:
+                response = route.shortcut(self._broker, context, frame, position, correlation_id)
+                if response is not None:
+                    if response.__class__ is bytes or response.__class__ is route.response_class:
+                        return self._encode(route, correlation_id, response, output)
+                    return Waiting(route, correlation_id, None, response)
             request, _ = route.decode(frame, position, items_max=REQUEST_ITEMS_MAX)
             response = route.handle(self._broker, context, request)
             if response.__class__ is route.response_class:
@@ -234,6 +244,9 @@ class Dispatcher:
             body_bytes = sum(_size_of(part) for part in parts)
             parts.insert(0, _head(route, correlation_id, body_bytes))
             return Parts(parts)
+        if response.__class__ is bytes:
+            output.append(response)
+            return len(response)
         body = route.encode(response)
         frame = _head(route, correlation_id, len(body)) + body
         output.append(frame)

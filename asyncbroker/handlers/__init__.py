@@ -4,6 +4,11 @@ A handler is a function `handle(broker, context, request)` in the module of its 
 response, `None` when nothing is to be written (Produce with acks=0), or an awaitable of either; one
 that need not wait returns at once, so that dispatch can answer without a task. Modules are imported
 when their API is first asked for.
+
+An API may have a shortcut for its commonest request: `shortcut(broker, context, frame, position,
+correlation_id)` is asked first, before the body is decoded. It returns None for all that is not for
+it, and has done nothing then; otherwise what `handle` would, or the whole response as bytes. Who
+wants to see messages stands in the place of the `Handler`, and there is no shortcut past him.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from asyncbroker.protocol.api import API_BY_KEY, Api
 from asyncbroker.protocol.schema import Versions
 
 Handle = Callable[[Any, Any, Any], "Any | Awaitable[Any]"]
+Shortcut = Callable[[Any, Any, bytearray, int, int], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +32,24 @@ class Handler:
     api: Api
     advertised: Versions
     served: Versions
+    shortcut_module: str = ""
 
     def load(self) -> Handle:
         """Imports the handler's module and returns its function."""
         handle: Handle = import_module(f"asyncbroker.handlers.{self.api.module}").handle
         return handle
 
+    def load_shortcut(self) -> Shortcut | None:
+        """The same of its shortcut, if it has one."""
+        if not self.shortcut_module:
+            return None
+        shortcut: Shortcut = import_module(f"asyncbroker.handlers.{self.shortcut_module}").shortcut
+        return shortcut
 
-def _handler(key: int, advertised: str, served: str | None = None) -> Handler:
-    return Handler(
-        API_BY_KEY[key], Versions.parse(advertised), Versions.parse(served or advertised)
-    )
+
+def _handler(key: int, advertised: str, served: str | None = None, shortcut: str = "") -> Handler:
+    versions = Versions.parse(advertised), Versions.parse(served or advertised)
+    return Handler(API_BY_KEY[key], *versions, shortcut)
 
 
 HANDLERS: Final[dict[int, Handler]] = {
@@ -44,7 +57,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     for handler in (
         # Produce 0 to 2 is advertised and not served, as in Kafka 4: librdkafka before 2.11 stops
         # compressing, or falls back to message format v0, when it does not see it (KAFKA-18659).
-        _handler(0, "0-11", "3-11"),
+        _handler(0, "0-11", "3-11", shortcut="produce_single"),
         _handler(1, "4-17"),
         _handler(2, "1-10"),
         _handler(3, "0-13"),

@@ -8,6 +8,8 @@ closes the connection, since nothing else would tell the client.
 
 A request whose appends all ran on the event loop is answered without a coroutine: this is the path
 that small requests take. With acks=all it waits as a `DurableWait`, which the commit round answers.
+Most requests, those with one batch for one partition, hardly ever come here: see
+`produce_single.py`.
 
 v3   record batches of format 2 only (KIP-98)
 v4   KAFKA_STORAGE_ERROR (KIP-112); v3 gets NOT_LEADER_OR_FOLLOWER instead
@@ -76,7 +78,7 @@ def handle(
         raise _no_transactions()
     version = context.api_version
     response = ProduceResponse()
-    unfinished: list[_Unfinished] = []
+    unfinished: list[Unfinished] = []
     wait: DurableWait | None = None
     for topic_data in request.topic_data:
         outcomes: list[PartitionProduceResponse] = []
@@ -85,12 +87,14 @@ def handle(
             outcome = PartitionProduceResponse(data.index)
             outcomes.append(outcome)
             try:
-                partition, rules = _find(broker, context, acks, topic_data.name, data.index)
+                partition, rules = find_partition(
+                    broker, context, acks, topic_data.name, data.index
+                )
                 appended = _append(partition, rules, data.records, version, outcome)
             except KafkaError as error:
-                _refuse(outcome, error, version)
+                refuse(outcome, error, version)
                 continue
-            if isinstance(appended, _Unfinished):
+            if isinstance(appended, Unfinished):
                 unfinished.append(appended)
                 continue
             _accept(outcome, appended)
@@ -99,13 +103,13 @@ def handle(
                     wait = DurableWait(broker, request, response, version)
                 wait.add(partition, appended.last_offset + 1, outcome)
     if unfinished:
-        return _finish(broker, version, request, response, unfinished, wait)
+        return finish(broker, version, request, response, unfinished, wait)
     if wait is not None and wait.begin():
         return wait.later
     return _answer(request, response)
 
 
-def _find(
+def find_partition(
     broker: Broker, context: RequestContext, acks: int, topic_name: str, index: int
 ) -> tuple[Partition, BatchRules]:
     """The partition to append to, if this client may, with these acks; and its topic's rules."""
@@ -126,7 +130,7 @@ def _append(
     records: Any,
     version: int,
     outcome: PartitionProduceResponse,
-) -> Appended | _Unfinished:
+) -> Appended | Unfinished:
     """Appends a partition's batch, or begins to."""
     if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a partition without a record batch")
@@ -136,23 +140,23 @@ def _append(
     if version < ZSTD_VERSION and header.compression is Compression.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     if rules.need_records(header):
-        return _Unfinished(outcome, partition, records, header, rules=rules)
+        return Unfinished(outcome, partition, records, header, rules=rules)
     try:
         appended = partition.append(records, header)
     except KafkaError as error:
         if error.code is ErrorCode.INVALID_TIMESTAMP:
-            return _Unfinished(outcome, partition, records, header, error=error)
+            return Unfinished(outcome, partition, records, header, error=error)
         raise
     if isinstance(appended, Appended):
         return appended
-    return _Unfinished(outcome, partition, records, header, appending=appended)
+    return Unfinished(outcome, partition, records, header, appending=appended)
 
 
 # ---- what has to wait
 
 
 @dataclass(slots=True)
-class _Unfinished:
+class Unfinished:
     """One partition whose append has not ended yet, because of one of: `rules`, to which the batch
     must be conformed first; `appending`, an append in a worker thread; `error`, which a look at the
     records has to explain."""
@@ -217,9 +221,9 @@ class DurableWait:
 
     def expire(self) -> None:
         """The time is over: the batches stay."""
-        late = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "appended, but not durable in time")
+        error = late()
         for outcome in self._undurable.values():
-            _refuse(outcome, late, self._version)
+            refuse(outcome, error, self._version)
         self._undurable.clear()
         self.later.settle(self._response)
 
@@ -230,7 +234,7 @@ class DurableWait:
             # It comes too late.
             return
         if isinstance(error, KafkaError):
-            _refuse(outcome, error, self._version)
+            refuse(outcome, error, self._version)
         elif error is not None:
             self._bug = error
         if self._is_complete and not self._undurable:
@@ -238,12 +242,12 @@ class DurableWait:
             self.later.settle(self._bug or self._response)
 
 
-async def _finish(
+async def finish(
     broker: Broker,
     version: int,
     request: ProduceRequest,
     response: ProduceResponse,
-    unfinished: list[_Unfinished],
+    unfinished: list[Unfinished],
     wait: DurableWait | None,
 ) -> ProduceResponse | None:
     """Waits for all appends, then for all that has to be durable. `timeout_ms` bounds the latter
@@ -252,7 +256,7 @@ async def _finish(
         try:
             appended = await _appended(broker, item)
         except KafkaError as error:
-            _refuse(item.outcome, error, version)
+            refuse(item.outcome, error, version)
             continue
         _accept(item.outcome, appended)
         if request.acks == ACKS_ALL:
@@ -264,7 +268,7 @@ async def _finish(
     return _answer(request, response)
 
 
-async def _appended(broker: Broker, item: _Unfinished) -> Appended:
+async def _appended(broker: Broker, item: Unfinished) -> Appended:
     """The outcome of an append that did not end at once."""
     partition, header = item.partition, item.header
     try:
@@ -298,7 +302,7 @@ def _accept(outcome: PartitionProduceResponse, appended: Appended) -> None:
     outcome.log_start_offset = appended.log_start_offset
 
 
-def _refuse(outcome: PartitionProduceResponse, error: KafkaError, version: int) -> None:
+def refuse(outcome: PartitionProduceResponse, error: KafkaError, version: int) -> None:
     """Makes `error` the partition's outcome, in words that a client of this version knows."""
     code = error.code
     if code is ErrorCode.KAFKA_STORAGE_ERROR and version < STORAGE_ERROR_VERSION:
@@ -324,6 +328,11 @@ def _answer(request: ProduceRequest, response: ProduceResponse) -> ProduceRespon
                     f"{ErrorCode(outcome.error_code).name}"
                 )
     return None
+
+
+def late() -> KafkaError:
+    """What who waits is told at his deadline."""
+    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "appended, but not durable in time")
 
 
 def _no_transactions() -> KafkaError:
