@@ -170,7 +170,8 @@ def _is_resident(libc: ctypes.CDLL) -> Callable[[int, int, int], bool]:
 
     cachestat counts pages that are still being read, and to read these is to wait for the disk.
     A reader's own reads begin with a range that is not there, so after one of those mincore, which
-    knows the difference, has to agree for a while.
+    knows the difference, has to agree for a while. And it counts too few pages of some ranges that
+    were just written (Linux 6, large folios), so mincore has to agree to that, too.
     """
     syscall = libc.syscall
     is_known = True
@@ -193,6 +194,8 @@ def _is_resident(libc: ctypes.CDLL) -> Callable[[int, int, int], bool]:
             )
             if status == 0:
                 if found.cached < count:
+                    if resident_by_mincore(libc, fd, position, size):
+                        return True
                     doubts = _DOUBTS
                     return False
                 if not doubts:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import struct
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from asyncbroker.log import system_calls as calls_of_the_system
 from asyncbroker.log.files import Files, MemoryFiles, RealFiles
 from asyncbroker.log.system_calls import resident_by_mincore, system_calls
 
@@ -206,6 +209,44 @@ def test_what_is_still_being_read_is_not_in_memory_yet(tmp_path: Path) -> None:
                 os.posix_fadvise(fd, position, 1 << 20, os.POSIX_FADV_WILLNEED)
             if file.is_resident(position, piece):
                 assert file.pread_nowait(piece, position) is not None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is in memory")
+def test_a_count_that_is_too_low_is_held_against_the_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cachestat does not see all of some ranges that were just written; a reader of these must not
+    be sent to a thread, and nobody else has to be asked twice from then on."""
+    asked: list[int] = []
+
+    def counting(libc: Any, fd: int, position: int, size: int) -> bool:
+        asked.append(position)
+        return resident_by_mincore(libc, fd, position, size)
+
+    class Miscounting:
+        """The C library, whose cachestat finds nothing in the first page."""
+
+        def __init__(self) -> None:
+            self._libc = ctypes.CDLL(None, use_errno=True)
+
+        def syscall(self, number: int, fd: int, wanted: Any, found: Any, flags: int) -> int:
+            position, size = struct.unpack("@QQ", bytes(wanted._obj))
+            found._obj.cached = 0 if position == 0 else -(-size // 4096)
+            return 0
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._libc, name)
+
+    monkeypatch.setattr(calls_of_the_system, "resident_by_mincore", counting)
+    is_resident = calls_of_the_system._is_resident(Miscounting())  # type: ignore[arg-type]
+    file = RealFiles(portable=False).open(str(tmp_path / "a"), create=True)
+    file.pwrite(b"x" * 16384, 0)
+    fd = file.fileno()
+    assert fd is not None
+    assert is_resident(fd, 0, 8192)
+    assert is_resident(fd, 8192, 8192)
+    assert is_resident(fd, 0, 100)
+    assert asked == [0, 0]
 
 
 def test_short_writes_and_reads_are_continued(
