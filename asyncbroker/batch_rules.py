@@ -1,35 +1,58 @@
 """What a topic asks of a batch that only its records can answer.
 
-Most batches are appended without a look inside. A compacted topic must refuse records without a
-key; a topic with a codec of its own stores every batch in it; and a batch whose producer left the
-max timestamp out (sarama does) gets it filled in, because lookups by time rely on it. `conform`
-does all of this. It decodes, so it belongs in a worker thread; and one record after another: a few
-kilobytes may hold millions of them, which as objects would take twenty times their bytes.
+A batch is appended as it came, but not without a look inside: a header may lie about its records,
+with a CRC that fits, and then every reader that comes upon the batch stops there. What is wrong is
+refused (INVALID_RECORD), as by Kafka; a max timestamp that is not that of the records, which
+lookups by time rely on, is mended (sarama leaves it out). A compacted topic must refuse records
+without a key, and a topic with a codec of its own stores every batch in it.
+
+`conformed_at_once` does this for what is small, on the event loop; `conform` for all else, which
+belongs in a worker thread. A few kilobytes may hold millions of records: none of them becomes an
+object, if the compiled extension is there. Without it records take microseconds each, and a batch
+is looked into only where the topic asks for something; `asyncbroker.check.compressed.max.bytes=0`
+says the same of compressed ones, whose decompression costs a few ms of CPU for a megabyte.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Final
 
 from asyncbroker.log.config import LogConfig
+from asyncbroker.protocol.batches import (
+    BATCH_HEADER_BYTES,
+    COMPRESSION_MASK,
+    LOG_APPEND_TIME_BIT,
+    TRANSACTIONAL_BIT,
+)
+from asyncbroker.protocol.compression import Buffer
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
+from asyncbroker.protocol.native import RECORDS
+from asyncbroker.protocol.record_facts import check_records
 from asyncbroker.protocol.records import (
     DECOMPRESSED_BYTES_MAX,
     BatchHeader,
     Compression,
     CorruptBatch,
     Record,
-    build_batch,
+    frame_records,
+    payload_of,
     read_header,
     records_of,
     stamp_max_timestamp,
+    stamp_producer,
 )
 
 # A batch may hold a million bad records; a few tell the producer what is wrong.
 RECORD_ERRORS_MAX = 100
+
+# What is looked into on the event loop: up to so many bytes of batch and of records, which takes
+# less time than a thread would to notice it.
+AT_ONCE_BYTES_MAX: Final = 64 << 10
+AT_ONCE_COMPRESSED_BYTES_MAX: Final = 8 << 10
 
 
 class InvalidRecords(KafkaError):
@@ -50,39 +73,97 @@ class BatchRules:
     requires_keys: bool = False
     min_insync_replicas: int = 1
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
+    # asyncbroker.check.compressed.max.bytes
+    check_compressed_bytes_max: int = sys.maxsize
 
     def need_records(self, header: BatchHeader) -> bool:
         """Whether `conform` has anything to do for this batch."""
+        is_compressed = header.attributes & COMPRESSION_MASK
+        checked_bytes_max = self.check_compressed_bytes_max if is_compressed else sys.maxsize
         return (
-            self.requires_keys
+            (RECORDS is not None and header.size <= checked_bytes_max)
+            or self.requires_keys
             or (self.compression is not None and self.compression != header.compression)
             or header.max_timestamp < header.base_timestamp
         )
 
 
-def conform(
+Conformed = tuple[bytearray | memoryview, BatchHeader]
+
+
+def conformed_at_once(
     batch: bytearray | memoryview, header: BatchHeader, rules: BatchRules
-) -> tuple[bytearray | memoryview, BatchHeader]:
-    """The batch as the topic wants it; raises KafkaError (INVALID_RECORD) when it cannot be had."""
-    records = _records(batch, header, rules.decompressed_bytes_max)
-    if rules.requires_keys:
-        records = _with_keys(records)
+) -> Conformed | None:
+    """As `conform`, if that takes next to no time; None if a thread has to do it."""
+    if RECORDS is None or header.size > AT_ONCE_BYTES_MAX:
+        return None
     if rules.compression is not None and rules.compression != header.compression:
-        batch = build_batch(
-            records,
-            compression=rules.compression,
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            base_sequence=header.base_sequence,
-            timestamp_type=header.timestamp_type,
-            is_transactional=header.is_transactional,
+        return None
+    if not header.attributes & COMPRESSION_MASK:
+        return _conform(batch, header, rules, memoryview(batch)[BATCH_HEADER_BYTES:])
+    if header.size > AT_ONCE_COMPRESSED_BYTES_MAX:
+        return None
+    try:
+        payload = payload_of(batch, header, decompressed_bytes_max=AT_ONCE_BYTES_MAX)
+    except CorruptBatch:
+        return None  # or it is only larger
+    return _conform(batch, header, rules, payload)
+
+
+def conform(batch: bytearray | memoryview, header: BatchHeader, rules: BatchRules) -> Conformed:
+    """The batch as the topic wants it, changed in place where that is enough; raises KafkaError
+    (INVALID_RECORD) when it cannot be had."""
+    try:
+        payload = payload_of(batch, header, decompressed_bytes_max=rules.decompressed_bytes_max)
+    except CorruptBatch as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+    return _conform(batch, header, rules, payload)
+
+
+def _conform(
+    batch: bytearray | memoryview, header: BatchHeader, rules: BatchRules, payload: Buffer
+) -> Conformed:
+    try:
+        facts = check_records(payload, header)
+    except CorruptBatch as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+    if not facts.has_all_offsets:
+        # Kafka takes this in a batch that is not compressed, and readers get what they cannot read.
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD, "the offsets of the records are not 0, 1, 2, ..."
         )
+    if facts.keyless_count and rules.requires_keys:
+        reason = "a record without a key, and the topic is compacted"
+        raise InvalidRecords(
+            ErrorCode.INVALID_RECORD,
+            f"{facts.keyless_count} records without a key",
+            [(index, reason) for index in facts.first_keyless],
+        )
+    max_timestamp = facts.max_timestamp
+    is_true = header.max_timestamp == max_timestamp or header.attributes & LOG_APPEND_TIME_BIT
+    if rules.compression is not None and rules.compression != header.compression:
+        batch = _recompressed(header, payload, max_timestamp, rules.compression)
         return batch, read_header(batch)
-    deque(records, maxlen=0)
-    if header.max_timestamp < header.base_timestamp:
-        stamp_max_timestamp(batch)
+    if not is_true:
+        stamp_max_timestamp(batch, max_timestamp)
         return batch, read_header(batch)
     return batch, header
+
+
+def _recompressed(
+    header: BatchHeader, payload: Buffer, max_timestamp: int, compression: Compression
+) -> bytearray:
+    """The same records in another codec."""
+    batch = frame_records(
+        payload,
+        header.record_count,
+        header.base_timestamp,
+        max_timestamp,
+        compression,
+        attributes=header.attributes & (LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT),
+    )
+    stamp_producer(batch, header.producer_id, header.producer_epoch, header.base_sequence)
+    return batch
 
 
 def timestamp_errors(
@@ -107,17 +188,3 @@ def _records(
         yield from records_of(batch, header, decompressed_bytes_max=decompressed_bytes_max)
     except CorruptBatch as error:
         raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
-
-
-def _with_keys(records: Iterable[Record]) -> Iterator[Record]:
-    """All of the records; in the end InvalidRecords, if some have no key."""
-    count = 0
-    errors: list[tuple[int, str]] = []
-    for index, record in enumerate(records):
-        if record.key is None:
-            count += 1
-            if len(errors) < RECORD_ERRORS_MAX:
-                errors.append((index, "a record without a key, and the topic is compacted"))
-        yield record
-    if count:
-        raise InvalidRecords(ErrorCode.INVALID_RECORD, f"{count} records without a key", errors)

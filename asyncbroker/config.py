@@ -106,6 +106,7 @@ class BrokerConfig:
 
     append_inline_max_bytes: int
     batch_decompressed_max_bytes: int
+    check_compressed_max_bytes: int
     connection_output_max_bytes: int
     connection_frame_timeout_ms: int
     max_partitions: int

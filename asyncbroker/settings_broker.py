@@ -234,6 +234,8 @@ asyncbroker.append.inline.max.bytes       int      262144     0..
     Batches up to this size are appended on the event loop, larger ones in a worker thread.
 asyncbroker.batch.decompressed.max.bytes  int      134217728  1..
     The most that one compressed batch may expand to, where the broker must look inside.
+asyncbroker.check.compressed.max.bytes    int      2147483647 0..
+    Compressed batches up to this size are taken only if their records are what the header says.
 asyncbroker.connection.output.max.bytes   int      262144     1..
     Unsent bytes of one connection at which its requests are no longer read.
 asyncbroker.connection.frame.timeout.ms   int      60000      1..

@@ -155,4 +155,5 @@ def _batch_rules(values: Mapping[str, Any], config: BrokerConfig) -> BatchRules:
         requires_keys="compact" in values["cleanup.policy"],
         min_insync_replicas=values["min.insync.replicas"],
         decompressed_bytes_max=config.batch_decompressed_max_bytes,
+        check_compressed_bytes_max=config.check_compressed_max_bytes,
     )

@@ -427,6 +427,124 @@ ALWAYS_INLINE const uint8_t *read_record(const uint8_t *at, const uint8_t *paylo
     return end;
 }
 
+/* ---- Records, checked ------------------------------------------------------------------------ */
+
+/* So many of the records without a key are told by their place. */
+#define KEYLESS_MAX 100
+
+/* What the records of a batch are, as far as it matters to who stores them. */
+typedef struct {
+    int64_t min_timestamp;
+    int64_t max_timestamp;
+    int has_all_offsets;
+    int64_t keyless;
+    int64_t first_keyless[KEYLESS_MAX];
+    const char *wrong;
+} Facts;
+
+/* Whether the headers of a record are what they say, to its end. */
+static int are_headers_sound(const Record *record)
+{
+    const uint8_t *at = record->headers, *piece;
+    int64_t size;
+    for (int64_t left = record->header_count; left > 0; left--) {
+        if ((at = read_piece(at, record->end, &piece, &size)) == NULL || size < 0 ||
+            (at = read_piece(at, record->end, &piece, &size)) == NULL)
+            return 0;
+    }
+    return at == record->end;
+}
+
+static int check_payload(Facts *facts, const uint8_t *at, int64_t size, int64_t count,
+                         int64_t last_offset_delta, int64_t base_timestamp)
+{
+    const uint8_t *end = at + size;
+    Record record;
+    if (count < 0 || count > size / RECORD_BYTES_MIN) {
+        facts->wrong = "more records than bytes";
+        return 0;
+    }
+    for (int64_t index = 0; index < count; index++) {
+        if ((at = read_record(at, end, &record, &facts->wrong)) == NULL)
+            return 0;
+        if (!are_headers_sound(&record)) {
+            facts->wrong = "a header within its record is not where it should be";
+            return 0;
+        }
+        if (record.offset_delta < 0 || record.offset_delta > last_offset_delta) {
+            facts->wrong = "an offset that is not in its batch";
+            return 0;
+        }
+        int64_t delta = record.timestamp_delta;
+        int64_t timestamp = (int64_t)((uint64_t)base_timestamp + (uint64_t)delta);
+        if (((base_timestamp ^ timestamp) & (delta ^ timestamp)) < 0) {
+            facts->wrong = "a timestamp of more than 64 bits";
+            return 0;
+        }
+        if (index == 0 || timestamp < facts->min_timestamp)
+            facts->min_timestamp = timestamp;
+        if (index == 0 || timestamp > facts->max_timestamp)
+            facts->max_timestamp = timestamp;
+        facts->has_all_offsets &= record.offset_delta == index;
+        if (record.key_size < 0) {
+            if (facts->keyless < KEYLESS_MAX)
+                facts->first_keyless[facts->keyless] = index;
+            facts->keyless++;
+        }
+    }
+    facts->wrong = "the records end before their batch";
+    return at == end;
+}
+
+PyDoc_STRVAR(check_doc,
+             "check(payload, record_count, last_offset_delta, base_timestamp, /)\n--\n\n"
+             "(min_timestamp, max_timestamp, has_all_offsets, keyless_count, first_keyless): what the "
+             "records in a decompressed payload are. Raises ValueError if they are not what the "
+             "numbers say.");
+
+static PyObject *records_check(PyObject *module, PyObject *arguments)
+{
+    Py_buffer payload;
+    long long count, last_offset_delta, base_timestamp;
+    int is_sound;
+    Facts facts;
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "y*LLL:check", &payload, &count, &last_offset_delta,
+                          &base_timestamp))
+        return NULL;
+    facts.min_timestamp = facts.max_timestamp = -1;
+    facts.has_all_offsets = 1;
+    facts.keyless = 0;
+    if (payload.len < GIL_BYTES_MIN) {
+        is_sound = check_payload(&facts, payload.buf, payload.len, count, last_offset_delta,
+                                 base_timestamp);
+    } else {
+        Py_BEGIN_ALLOW_THREADS
+        is_sound = check_payload(&facts, payload.buf, payload.len, count, last_offset_delta,
+                                 base_timestamp);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&payload);
+    if (!is_sound) {
+        PyErr_SetString(PyExc_ValueError, facts.wrong);
+        return NULL;
+    }
+    Py_ssize_t told = (Py_ssize_t)(facts.keyless < KEYLESS_MAX ? facts.keyless : KEYLESS_MAX);
+    PyObject *places = PyList_New(told);
+    if (places == NULL)
+        return NULL;
+    for (Py_ssize_t index = 0; index < told; index++) {
+        PyObject *place = PyLong_FromLongLong(facts.first_keyless[index]);
+        if (place == NULL || PyList_SetItem(places, index, place) < 0) {
+            Py_DECREF(places);
+            return NULL;
+        }
+    }
+    return Py_BuildValue("LLOLN", (long long)facts.min_timestamp, (long long)facts.max_timestamp,
+                         facts.has_all_offsets ? Py_True : Py_False, (long long)facts.keyless,
+                         places);
+}
+
 /* ---- Records to Arrow ------------------------------------------------------------------------ */
 
 /* A column of bytes: what it needs, and where it is written to. */
@@ -1153,6 +1271,7 @@ static PyMethodDef methods[] = {
     {"crc32c_by_table", records_crc32c_by_table, METH_VARARGS,
      "crc32c_by_table(data, value=0, /)\n--\n\nThe same without the processor's instruction."},
     {"scan", records_scan, METH_VARARGS, scan_doc},
+    {"check", records_check, METH_VARARGS, check_doc},
     {"decode", records_decode, METH_VARARGS, decode_doc},
     {"encode", records_encode, METH_VARARGS, encode_doc},
     {NULL, NULL, 0, NULL},
@@ -1161,7 +1280,7 @@ static PyMethodDef methods[] = {
 static int execute(PyObject *module)
 {
     prepare_crc();
-    return PyModule_AddIntConstant(module, "INTERFACE", 1);
+    return PyModule_AddIntConstant(module, "INTERFACE", 2);
 }
 
 static PyModuleDef_Slot slots[] = {

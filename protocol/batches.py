@@ -184,7 +184,7 @@ def check_batch(buffer: Buffer) -> BatchHeader:
     INVALID_RECORD when the client built something that it may not send. The rules are those of
     Kafka's ProduceRequest.validateRecords and LogValidator.validateBatch, minus those that need the
     records or the topic. A max timestamp of -1 beside a real base timestamp passes: sarama never
-    fills it in, and Kafka computes it (`stamp_max_timestamp` in `records.py`).
+    fills it in, and Kafka computes it (`stamp_max_timestamp`).
     """
     size = len(buffer)
     if size < BATCH_HEADER_BYTES:
@@ -281,6 +281,12 @@ def stamp_log_append_time(batch: bytearray | memoryview, now_ms: int) -> None:
     (attributes,) = _INT16.unpack_from(batch, ATTRIBUTES_AT)
     _INT16.pack_into(batch, ATTRIBUTES_AT, attributes | LOG_APPEND_TIME_BIT)
     _INT64.pack_into(batch, MAX_TIMESTAMP_AT, now_ms)
+    stamp_crc(batch)
+
+
+def stamp_max_timestamp(batch: bytearray | memoryview, timestamp_ms: int) -> None:
+    """Writes the max timestamp that the records have, in place, with a new CRC."""
+    _INT64.pack_into(batch, MAX_TIMESTAMP_AT, timestamp_ms)
     stamp_crc(batch)
 
 

@@ -33,7 +33,6 @@ from asyncbroker.protocol.batches import (
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME_BIT,
     MAGIC,
-    MAX_TIMESTAMP_AT,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
@@ -47,6 +46,7 @@ from asyncbroker.protocol.batches import (
     stamp,
     stamp_crc,
     stamp_log_append_time,
+    stamp_max_timestamp,
     stamp_producer,
     verify_crc,
 )
@@ -143,6 +143,14 @@ def records_of(
     append_time = (
         header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
     )
+    for record in records_of_payload(payload, header):
+        if append_time is not None:
+            record.timestamp = append_time
+        yield record
+
+
+def records_of_payload(payload: bytes, header: BatchHeader) -> Iterator[Record]:
+    """As `records_of`, from a decompressed payload, with the times that the records have."""
     position = 0
     for _ in range(header.record_count):
         try:
@@ -155,8 +163,6 @@ def records_of(
             record = _record(payload, position, end, header)
         except IndexError:
             raise CorruptBatch("the records end early") from None
-        if append_time is not None:
-            record.timestamp = append_time
         position = end
         yield record
     if position != len(payload):
@@ -376,16 +382,3 @@ _SMALL_VARINTS: Final = [bytes([value << 1]) for value in range(64)] + [
     bytes([~(value << 1)]) for value in range(-64, 0)
 ]
 _NULL: Final = _SMALL_VARINTS[-1]
-
-
-def stamp_max_timestamp(batch: bytearray | memoryview) -> int:
-    """Writes the true max timestamp of a batch, decoding it, with a new CRC; returns it.
-
-    For batches whose producer leaves the field at -1, which `check_batch` lets pass.
-    """
-    largest = max((record.timestamp for record in records_of(batch)), default=NO_TIMESTAMP)
-    memoryview(batch)[MAX_TIMESTAMP_AT : MAX_TIMESTAMP_AT + 8] = largest.to_bytes(
-        8, "big", signed=True
-    )
-    stamp_crc(batch)
-    return largest

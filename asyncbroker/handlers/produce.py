@@ -33,7 +33,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from asyncbroker.batch_rules import InvalidRecords, conform, timestamp_errors
+from asyncbroker.batch_rules import InvalidRecords, conform, conformed_at_once, timestamp_errors
 from asyncbroker.later import Later
 from asyncbroker.log.partition_log import Appended
 from asyncbroker.protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -140,7 +140,10 @@ def _append(
     if version < ZSTD_VERSION and header.compression is Compression.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     if rules.need_records(header):
-        return Unfinished(outcome, partition, records, header, rules=rules)
+        conformed = conformed_at_once(records, header, rules)
+        if conformed is None:
+            return Unfinished(outcome, partition, records, header, rules=rules)
+        records, header = conformed
     try:
         appended = partition.append(records, header)
     except KafkaError as error:

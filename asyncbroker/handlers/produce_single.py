@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from asyncbroker.batch_rules import BatchRules, Conformed, conformed_at_once
 from asyncbroker.handlers.produce import (
     ACKS_ALL,
     ACKS_LEADER,
@@ -62,17 +63,24 @@ def shortcut(
         header = check_batch(records)
     except (KafkaError, UnicodeDecodeError):
         return None
-    if (
-        header.is_transactional
-        or (version < ZSTD_VERSION and header.compression is Compression.ZSTD)
-        or rules.need_records(header)
+    if header.is_transactional or (
+        version < ZSTD_VERSION and header.compression is Compression.ZSTD
     ):
         return None
-    try:
-        appended: Appended | asyncio.Future[Appended] | KafkaError
-        appended = partition.append(records, header)
-    except KafkaError as error:
-        appended = error
+    conformed: Conformed | None = (records, header)
+    if rules.need_records(header):
+        try:
+            conformed = conformed_at_once(records, header, rules)
+        except KafkaError:
+            return None
+    appended: Appended | asyncio.Future[Appended] | KafkaError | BatchRules
+    if conformed is None:
+        appended = rules
+    else:
+        try:
+            appended = partition.append(*conformed)
+        except KafkaError as error:
+            appended = error
     if not isinstance(appended, Appended):
         request = ProduceRequest(acks=acks, timeout_ms=timeout_ms)
         return _leave(broker, version, request, topic_name, partition, records, header, appended)
@@ -98,13 +106,16 @@ def _leave(
     partition: Partition,
     records: memoryview,
     header: BatchHeader,
-    appended: KafkaError | asyncio.Future[Appended],
+    appended: KafkaError | asyncio.Future[Appended] | BatchRules,
 ) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse | None]:
-    """Leaves the rest to `produce.py`: the batch was refused, or is on its way in a worker."""
+    """Leaves the rest to `produce.py`: the batch was refused, or is on its way in a worker, or has
+    to be conformed to the topic's rules there."""
     outcome = PartitionProduceResponse(partition.index)
     response = ProduceResponse([TopicProduceResponse(topic_name, [outcome])])
     unfinished = Unfinished(outcome, partition, records, header)
-    if not isinstance(appended, KafkaError):
+    if isinstance(appended, BatchRules):
+        unfinished.rules = appended
+    elif not isinstance(appended, KafkaError):
         unfinished.appending = appended
     elif appended.code is ErrorCode.INVALID_TIMESTAMP:
         unfinished.error = appended

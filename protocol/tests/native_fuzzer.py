@@ -24,7 +24,15 @@ from types import ModuleType
 from typing import Any, Final
 
 from asyncbroker.protocol.batches import stamp_crc
-from asyncbroker.protocol.records import BATCH_HEADER_BYTES, Record, build_batch, records_of
+from asyncbroker.protocol.record_facts import check_records_portably
+from asyncbroker.protocol.records import (
+    BATCH_HEADER_BYTES,
+    CorruptBatch,
+    Record,
+    build_batch,
+    read_header,
+    records_of,
+)
 
 SOURCE: Final = Path(__file__).resolve().parent.parent / "_records.c"
 SANITIZERS: Final = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
@@ -131,6 +139,15 @@ def python_reads(batch: bytearray, row: tuple[int, ...]) -> list[int] | None:
     return offsets if all(offset < EVERYTHING[1] for offset in offsets) else None
 
 
+def python_checks(batch: bytearray, row: tuple[int, ...]) -> tuple[object, ...] | None:
+    """The facts about the records, or nothing when it refuses them."""
+    header = read_header(batch)
+    try:
+        return tuple(check_records_portably(batch[BATCH_HEADER_BYTES : row[1]], header))
+    except CorruptBatch:
+        return None
+
+
 def attack_batches(extension: ModuleType, count: int, chance: random.Random) -> int:
     """Returns how many batches could be read all the same."""
     read_count = 0
@@ -150,6 +167,12 @@ def attack_batches(extension: ModuleType, count: int, chance: random.Random) -> 
             except ValueError:
                 columns = None
             read_count += columns is not None
+            try:
+                facts = extension.check(payload, row[8], row[3], row[5])
+            except ValueError:
+                facts = None
+            if number % COMPARED == 0 and row[0] == 0:
+                assert facts == python_checks(batch, row), batch.hex()
             if number % COMPARED == 0 and row[0] == 0:
                 offsets = None if columns is None else list(memoryview(columns[1]).cast("q"))
                 assert offsets == python_reads(batch, row), batch.hex()
