@@ -3,17 +3,21 @@
 A topic's setting is looked for in the topic, then among the broker's dynamic settings (of this
 node, then of all nodes), then among its static ones, then it is the default. At each of these
 places of the broker, stand-ins come after the name itself: `log.retention.ms`, then
-`log.retention.minutes`, then `log.retention.hours`. What comes first is in force; the whole list is
-what DescribeConfigs calls synonyms. A group's setting is looked for in the group, then where the
-broker's setting of the name with `group.` before it is.
+`log.retention.minutes`, then `log.retention.hours`. What comes first is in force. The list is what
+DescribeConfigs calls synonyms, from the first place on that has the name itself: a stand-in alone
+is not told, and the setting then seems to have its default, as in Kafka.
+
+A group's setting is looked for in the group, then where the broker's setting of the name with
+`group.` before it is.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from asyncbroker.config import DYNAMIC_SETTINGS, BrokerConfig
 from asyncbroker.settings import (
@@ -28,6 +32,14 @@ from asyncbroker.settings import (
 )
 from asyncbroker.settings_broker import STAND_INS
 from asyncbroker.settings_topic import INHERITED_FROM
+
+# The names that stand for one another, by each of them, in the order in which they count.
+_FAMILIES: Final = {
+    name: family
+    for main, stand_ins in STAND_INS.items()
+    for family in [(main, *(stand_in for stand_in, _ in stand_ins))]
+    for name in family
+}
 
 
 class ConfigSource(IntEnum):
@@ -101,10 +113,10 @@ def broker_entry(name: str, config: BrokerConfig) -> ConfigEntry:
     """A broker's setting; its name must be one."""
     setting = broker_setting(name)
     assert setting is not None, name
-    synonyms = tuple(_broker_synonyms(name, config))
+    synonyms = _told(name, _broker_synonyms(name, config))
     value, source = setting.default, ConfigSource.DEFAULT
     if synonyms:
-        value, source = _in_units_of(name, synonyms[0]), synonyms[0].source
+        value, source = synonyms[0].value, synonyms[0].source
     return ConfigEntry(setting, value, source, synonyms, not is_dynamic(name))
 
 
@@ -146,20 +158,30 @@ def _entry(
 ) -> ConfigEntry:
     """Of what a resource has of its own, and what it inherits."""
     if own is not None:
-        synonyms = (Synonym(setting.name, own, own_source), *inherited)
+        told = inherited if broker_name is None else _told(broker_name, inherited)
+        synonyms = (Synonym(setting.name, own, own_source), *told)
         return ConfigEntry(setting, own, own_source, synonyms, is_read_only=False)
     if not inherited:
         return ConfigEntry(setting, setting.default, ConfigSource.DEFAULT, (), is_read_only=False)
     first = inherited[0]
-    value = first.value if broker_name is None else _in_units_of(broker_name, first)
-    return ConfigEntry(setting, value, first.source, inherited, is_read_only=False)
+    if broker_name is None:
+        return ConfigEntry(setting, first.value, first.source, inherited, is_read_only=False)
+    told = _told(broker_name, inherited)
+    source = told[0].source if told else ConfigSource.DEFAULT
+    value = _in_units_of(broker_name, first)
+    return ConfigEntry(setting, value, source, told, is_read_only=False)
+
+
+def _told(name: str, synonyms: Iterable[Synonym]) -> tuple[Synonym, ...]:
+    """What is told of the places that have a value for a broker's setting."""
+    return tuple(itertools.dropwhile(lambda synonym: synonym.name != name, synonyms))
 
 
 def _broker_synonyms(name: str | None, config: BrokerConfig) -> Iterator[Synonym]:
     """The places of the broker that have a value for one of its settings, or its stand-ins."""
     if name is None:
         return
-    names = [name, *(stand_in for stand_in, _ in STAND_INS.get(name, ()))]
+    names = _FAMILIES.get(name, (name,))
     for source, given in (
         (ConfigSource.DYNAMIC_BROKER, config.dynamic),
         (ConfigSource.DYNAMIC_DEFAULT_BROKER, config.dynamic_default),

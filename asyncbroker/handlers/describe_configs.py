@@ -7,7 +7,8 @@ need not exist. Each resource has its own error. Values of passwords are never s
 
 v0   `is_default`; later versions name the source instead
 v1   sources and synonyms (KIP-226): topic, dynamic, static, default, in this order, with the
-     stand-ins of a setting behind it (`log.retention.ms`, `.minutes`, `.hours`)
+     stand-ins of a setting behind it (`log.retention.ms`, `.minutes`, `.hours`); without a value
+     of the setting's own name, Kafka tells none of them
 v3   types and documentation (KIP-569)
 v4   flexible (KIP-482)
 

@@ -41,14 +41,22 @@ def test_a_topics_own_value_goes_first_and_the_brokers_follow_as_synonyms() -> N
 
 
 def test_synonyms_of_retention_go_from_ms_to_minutes_to_hours() -> None:
-    config = config_of(log_retention_hours="7", log_retention_minutes="30")
-    entry = topic_entry("retention.ms", {}, config)
-    assert (entry.value, entry.source) == ("1800000", STATIC)
-    assert entry.synonyms == (
+    stand_ins = {"log_retention_hours": "7", "log_retention_minutes": "30"}
+    synonyms = (
         ("log.retention.minutes", "30", STATIC),
         ("log.retention.hours", "7", STATIC),
         ("log.retention.hours", "168", DEFAULT),
     )
+    config = config_of(log_retention_ms="5", **stand_ins)
+    entry = topic_entry("retention.ms", {}, config)
+    assert (entry.value, entry.source) == ("5", STATIC)
+    assert entry.synonyms == (("log.retention.ms", "5", STATIC), *synonyms)
+    # Not told without the name itself: Kafka looks for that, and for what comes after it.
+    config = config_of(**stand_ins)
+    entry = topic_entry("retention.ms", {}, config)
+    assert (entry.value, entry.source, entry.synonyms) == ("1800000", DEFAULT, ())
+    entry = broker_entry("log.retention.minutes", config)
+    assert (entry.value, entry.source, entry.synonyms) == ("30", STATIC, synonyms)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +105,8 @@ def test_a_broker_tells_all_settings_and_which_of_them_can_change() -> None:
     assert (entries["node.id"].value, entries["node.id"].source) == ("3", STATIC)
     assert entries["node.id"].is_read_only
     assert not entries["log.segment.bytes"].is_read_only
-    assert entries["log.retention.ms"].value == "604800000"
+    assert entries["log.retention.ms"].value is None
+    assert entries["log.retention.hours"].value == "168"
     assert is_dynamic("max.connections")
     assert not is_dynamic("log.roll.hours")
 

@@ -118,7 +118,8 @@ async def test_a_resource_that_is_not_here_has_an_error_of_its_own(
     ("settings", "overrides", "value", "source", "is_default"),
     [
         ({}, {}, "604800000", 5, True),
-        ({"log_retention_hours": "1"}, {}, "3600000", 4, False),
+        ({"log_retention_ms": "3600000"}, {}, "3600000", 4, False),
+        ({"log_retention_hours": "1"}, {}, "3600000", 5, True),
         ({"log_retention_hours": "1"}, {"retention_ms": "9"}, "9", 1, False),
     ],
 )
@@ -141,13 +142,14 @@ async def test_sources_are_topic_static_and_default(
 
 
 async def test_synonyms_are_told_when_asked_for() -> None:
-    async with under_test(log_retention_minutes="5") as test:
+    async with under_test(log_retention_ms="7", log_retention_minutes="5") as test:
         await test.topic("t", retention_ms="9")
         silent = await describe_one(test, TOPIC, "t", "retention.ms")
         assert silent.synonyms == []
         config = await describe_one(test, TOPIC, "t", "retention.ms", include_synonyms=True)
         assert [(each.name, each.value, each.source) for each in config.synonyms] == [
             ("retention.ms", "9", 1),
+            ("log.retention.ms", "7", 4),
             ("log.retention.minutes", "5", 4),
             ("log.retention.hours", "168", 5),
         ]
