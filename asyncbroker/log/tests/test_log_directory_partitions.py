@@ -196,3 +196,42 @@ def test_a_directory_that_is_put_aside_is_kept() -> None:
 def test_deleting_what_is_not_there_is_no_error() -> None:
     directory = LogDirectory.open(MemoryFiles(), PATH)
     assert directory.delete_partitions([("nobody", 3)]) == []
+
+
+def test_partitions_may_be_closed_ahead_of_the_directory() -> None:
+    files = MemoryFiles()
+    directory = LogDirectory.open(files, PATH)
+    for index in range(4):
+        append_each(partition(directory, index=index), 1 + index)
+    directory.close_some([("flights", 0), ("flights", 2)])
+    directory.close_some([("flights", 1)])
+    assert list(directory.logs) == [("flights", 3)]
+    directory.close()
+    directory = LogDirectory.open(files, PATH)
+    assert directory.was_clean
+    assert [partition(directory, index=index).durable_end_offset for index in range(4)] == [
+        1,
+        2,
+        3,
+        4,
+    ]
+
+
+def test_one_that_cannot_be_closed_ahead_keeps_the_stop_from_being_one_in_order() -> None:
+    files = MemoryFiles()
+    directory = LogDirectory.open(files, PATH)
+    for index in range(3):
+        append_each(partition(directory, index=index), 2)
+
+    def refuse(operation: str, path: str) -> None:
+        if operation == "datasync" and path.startswith(f"{PATH}/flights-1"):
+            raise OSError(errno.EIO, "Input/output error", path)
+
+    files.on_call = refuse
+    directory.close_some([("flights", 0), ("flights", 1)])
+    with pytest.raises(OSError, match="Input/output error"):
+        directory.close()
+    files.on_call = None
+    directory = LogDirectory.open(files, PATH)
+    assert not directory.was_clean
+    assert [len(read_all(partition(directory, index=index))) for index in range(3)] == [2, 2, 2]
