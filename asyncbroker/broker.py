@@ -34,13 +34,11 @@ from asyncbroker.log.log_directory import LogDirectory
 from asyncbroker.log.reserve import Reserve
 from asyncbroker.log_starts import LogStarts
 from asyncbroker.metadata_store import (
-    FILE_NAME,
     Change,
     MemoryMetadataStore,
     MetadataStore,
     SetBrokerConfigs,
     SetValue,
-    SqliteMetadataStore,
     StoredState,
 )
 from asyncbroker.metadata_writer import MetadataWriter
@@ -52,6 +50,7 @@ from asyncbroker.removals import Removals
 from asyncbroker.retention import LAST_SEEN, Retention
 from asyncbroker.scrubber import Scrubber
 from asyncbroker.settings import InvalidSetting, broker_setting
+from asyncbroker.sqlite_metadata import FILE_NAME, SqliteMetadataStore
 from asyncbroker.storage import Storage
 from asyncbroker.topic_config import TopicConfigs, automatic_topic
 from asyncbroker.topic_names import GROUP_METADATA_TOPIC

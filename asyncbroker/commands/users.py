@@ -190,7 +190,7 @@ def _change_stored(
     """Changes the users in a data directory, which is made only if it may be; returns those that
     were there, as `describe_users` does."""
     from asyncbroker.log.errors import DirectoryRefused
-    from asyncbroker.metadata_store import FILE_NAME, SqliteMetadataStore
+    from asyncbroker.sqlite_metadata import FILE_NAME, SqliteMetadataStore
 
     path = os.path.join(data, FILE_NAME)
     if not may_make and not os.path.exists(path):

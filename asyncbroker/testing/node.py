@@ -32,14 +32,10 @@ from asyncbroker.handlers import (
 )
 from asyncbroker.log import partition_log
 from asyncbroker.log.files import MemoryFiles, RealFiles
-from asyncbroker.metadata_store import (
-    FILE_NAME,
-    MemoryMetadataStore,
-    SetValue,
-    SqliteMetadataStore,
-)
+from asyncbroker.metadata_store import MemoryMetadataStore, SetValue
 from asyncbroker.protocol import compiler
 from asyncbroker.runner import make_server, stop_in_order
+from asyncbroker.sqlite_metadata import FILE_NAME, SqliteMetadataStore
 from asyncbroker.testing.disk import watched_files
 from asyncbroker.testing.faults import Faults
 from asyncbroker.testing.hands import partition_of, topic_of

@@ -13,11 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asyncbroker import metadata_store
+from asyncbroker import sqlite_metadata
 from asyncbroker.log.errors import DirectoryRefused
 from asyncbroker.metadata_store import (
-    FILE_NAME,
-    SCHEMA,
     Change,
     DeleteScramCredential,
     DeleteTopic,
@@ -29,11 +27,10 @@ from asyncbroker.metadata_store import (
     SetBrokerConfigs,
     SetGroupConfigs,
     SetValue,
-    SqliteMetadataStore,
     StoredTopic,
-    refusal_of_room,
 )
 from asyncbroker.protocol.scram_credential import ScramCredential
+from asyncbroker.sqlite_metadata import FILE_NAME, SCHEMA, SqliteMetadataStore, refusal_of_room
 
 
 @pytest.fixture(params=["sqlite", "memory"])
@@ -281,13 +278,15 @@ def test_a_quota_that_sqlite_does_not_tell_of_is_told_from_a_broken_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     store = SqliteMetadataStore(tmp_path / FILE_NAME)
+    store.open()
+    store.close()
     store._connection = cast(sqlite3.Connection, Refusing())
 
     def refused(*_: object) -> None:
         raise OSError(code, "refused")
 
     # What the probe meets: a quota of this user, which a test cannot set up.
-    monkeypatch.setattr(metadata_store, "open", refused, raising=False)
+    monkeypatch.setattr(sqlite_metadata, "open", refused, raising=False)
     with pytest.raises(OSError, match="disk I/O error") as caught:
         store.apply([SetValue("a", "1")])
     assert caught.value.errno == (None if code == errno.EIO else code)

@@ -18,16 +18,15 @@ from asyncbroker.log.errors import DirectoryRefused
 from asyncbroker.log.files import MemoryFiles, RealFiles
 from asyncbroker.log.leader_epochs import EpochStart
 from asyncbroker.metadata_store import (
-    FILE_NAME,
     Change,
     DeleteTopic,
     MemoryMetadataStore,
     PutTopic,
-    SqliteMetadataStore,
     StoredTopic,
 )
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.messages.metadata import MetadataRequest
+from asyncbroker.sqlite_metadata import FILE_NAME, SqliteMetadataStore
 from asyncbroker.tests.data_path_harness import (
     UnderTest,
     batch_of,
