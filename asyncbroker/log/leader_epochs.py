@@ -53,6 +53,14 @@ class LeaderEpochs:
         if before and before != [EpochStart(before[-1].epoch, log_start_offset)]:
             self._replace([EpochStart(before[-1].epoch, log_start_offset), *later])
 
+    def reach_back(self, log_start_offset: int) -> None:
+        """Has the first epoch begin where the log does, if it is said to begin later: a crash can
+        take back a start that this knew of already. Who asks for an older epoch is then sent back
+        too far, and not past records that it has not seen."""
+        if self.entries and self.entries[0].start_offset > log_start_offset:
+            first, *later = self.entries
+            self._replace([first._replace(start_offset=log_start_offset), *later])
+
     def end_offset_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """The largest epoch that is at most `epoch`, and the offset after its last record.
 

@@ -128,6 +128,7 @@ class Recovery:
         elif epochs is None:
             epochs = self._epochs_of(segments)
         epochs.truncate_to(end_offset)
+        epochs.reach_back(max(log_start_offset, segments[0].base_offset))
         producers.end_offset = end_offset
         snapshots.drop_after(end_offset)
         self._find_unread(segments, end_offset)

@@ -148,3 +148,14 @@ def test_no_snapshot_is_there_before_the_leader_epochs_that_it_spares_reading(
     for after in (*left, files.crashed(everything)):
         again = open_log(after, config=CONFIG, is_clean=False, recovery_point=12, leader_epoch=5)
         assert again.epochs.end_offset_of(2, again.end_offset) == (1, 3)
+
+
+def test_a_start_that_a_crash_takes_back_makes_no_older_epoch_longer() -> None:
+    files, log = two_epochs(CrashFiles(sector_bytes=64))
+    log.advance_log_start(8)
+    log.checkpoint()
+    log = open_log(
+        files.crashed(synced_only), config=CONFIG, is_clean=False, recovery_point=12, leader_epoch=4
+    )
+    assert log.log_start_offset == 0
+    assert log.epochs.end_offset_of(2, log.end_offset)[1] <= 3
