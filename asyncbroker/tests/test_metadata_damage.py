@@ -97,7 +97,7 @@ def test_no_flipped_bit_of_a_wal_takes_what_was_durable(
     wal = files[WAL]
     last = ends_of_commits(wal)[-2]
     frame_bytes = FRAME_BYTES + int.from_bytes(wal[8:12], "big")
-    for _ in range(60):
+    for _ in range(100):
         frame = HEADER_BYTES + frame_bytes * chance.randrange((last - HEADER_BYTES) // frame_bytes)
         position = {
             "header": chance.randrange(HEADER_BYTES),
