@@ -275,7 +275,7 @@ class Broker:
         )
         retention = Retention(self.topics, self.log_starts, self.storage, self._metadata)
         self._housekeeping = Housekeeping(
-            self.config,
+            lambda: self.config,
             self.storage,
             self.topics,
             self._logs,

@@ -33,6 +33,7 @@ from asyncbroker.settings_topic import INHERITED_FROM
 DYNAMIC_SETTINGS: Final = frozenset(
     {
         "asyncbroker.scrub.bytes.per.second",
+        "log.cleaner.backoff.ms",
         "log.cleaner.dedupe.buffer.size",
         "log.cleaner.io.buffer.load.factor",
         "log.cleaner.io.max.bytes.per.second",

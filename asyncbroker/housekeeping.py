@@ -58,7 +58,7 @@ class Housekeeping:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        config: Callable[[], BrokerConfig],
         storage: Storage,
         topics: Topics,
         logs: LogDirectory,
@@ -67,6 +67,7 @@ class Housekeeping:
         retention: Retention,
         watch: DirectoryWatch,
     ) -> None:
+        """`config` gives the settings in force."""
         self._config = config
         self._storage = storage
         self._topics = topics
@@ -81,11 +82,12 @@ class Housekeeping:
         """No chore has its next turn sooner: for who moves the clock by days."""
 
     def _table(self) -> tuple[Chore, ...]:
-        checkpoint_seconds = self._config.log_flush_offset_checkpoint_interval_ms / 1000
-        retention_seconds = self._config.log_retention_check_interval_ms / 1000
+        config = self._config()
+        checkpoint_seconds = config.log_flush_offset_checkpoint_interval_ms / 1000
+        retention_seconds = config.log_retention_check_interval_ms / 1000
         return (
             Chore("checkpoint", checkpoint_seconds, self._checkpoint),
-            Chore(COMPACT, self._config.log_cleaner_backoff_ms / 1000, self._cleaner.check),
+            Chore(COMPACT, config.log_cleaner_backoff_ms / 1000, self._cleaner.check),
             Chore(SCRUB, CHECK_SECONDS, self._scrubber.check),
             Chore("close files", CROWD_CHECK_SECONDS, self._close_files),
             Chore("expire producers", PRODUCER_EXPIRATION_SECONDS, self._expire_producers),
@@ -143,7 +145,9 @@ class Housekeeping:
         # Before the next turn begins, which where everything is slow may be at once.
         del self._tasks[chore.name]
         if chore.name in self._timers:
-            self._arm(chore, max(chore.seconds, self.pause_seconds_min))
+            # How often it is done may have changed.
+            (again,) = (each for each in self._table() if each.name == chore.name)
+            self._arm(again, max(again.seconds, self.pause_seconds_min))
 
     async def _checkpoint(self) -> None:
         """Records up to where logs need no recovery."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from asyncbroker.cleaner import Cleaner
 from asyncbroker.clock import ManualClock, Timer
 from asyncbroker.log.checkpoints import RECOVERY_POINTS
 from asyncbroker.log.files import MemoryFiles
@@ -59,3 +60,25 @@ async def test_a_turn_that_is_due_when_the_last_one_ends_is_known_until_it_ends(
         clock.advance(1)
         await settle()
     assert not errors
+
+
+async def test_how_often_logs_are_compacted_changes_while_the_broker_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[float] = []
+
+    async def look(_cleaner: Cleaner) -> None:
+        looks.append(clock.monotonic())
+
+    monkeypatch.setattr(Cleaner, "check", look)
+    clock = ManualClock()
+    async with under_test(clock=clock, log_cleaner_backoff_ms="60000") as t:
+        start = clock.monotonic()
+        await t.broker.set_dynamic_settings(
+            "", {"log.cleaner.backoff.ms": "1000"}, validate_only=False
+        )
+        # What has been begun is waited for.
+        for seconds in (59, 1, 1, 1):
+            clock.advance(seconds)
+            await settle()
+        assert [when - start for when in looks] == [60, 61, 62]
