@@ -12,6 +12,7 @@ from compat_tests.suites.features import (
     AS_SARAMA,
     BLIND,
     FEATURES,
+    FRANZ_GO_OWN,
     NEXT_GENERATION,
     USERS,
 )
@@ -19,6 +20,7 @@ from compat_tests.suites.install import SUITES as PROGRAMS
 from compat_tests.suites.install import (
     debian_program,
     go_program,
+    go_tests,
     java_classes,
     node_program,
     python_program,
@@ -51,6 +53,11 @@ def kafkajs(version: str, folder: Path) -> list[str]:
 def franz_go(version: str, folder: Path) -> list[str]:
     client = "github.com/twmb/franz-go"
     return go_program(folder, "franz_go", f"{client}@v{version}", f"{client}/pkg/kadm@v1.20.0")
+
+
+def franz_go_own(version: str, folder: Path) -> list[str]:
+    tests = go_tests(folder, "github.com/twmb/franz-go", version, "pkg/kgo")
+    return [sys.executable, str(PROGRAMS / "go" / "own.py"), tests]
 
 
 def sarama(version: str, folder: Path) -> list[str]:
@@ -159,8 +166,16 @@ SUITES: Final[tuple[Suite, ...]] = (
         "franz-go",
         "1.22.3",
         prepare=franz_go,
-        origin="the tests in its module are not run here",
+        origin="the tests in its module have a table of their own",
         more={**USERS, **NEXT_GENERATION},
+    ),
+    Suite(
+        "franz-go-own",
+        ("1.22.3",),
+        "its own: the tests in its module that talk to a broker, but for those of transactions and "
+        "of share groups, which this broker does not have",
+        franz_go_own,
+        features={name: name for name in FRANZ_GO_OWN},
     ),
     client(
         "sarama",

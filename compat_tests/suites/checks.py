@@ -34,6 +34,10 @@ class Refused(Exception):
     """The broker says that it has no such thing, and the client stops at that: its last words."""
 
 
+class Skipped(Exception):
+    """There is nothing to try at this broker, as the client's own test finds: its words."""
+
+
 def by_name(*checks: Check) -> dict[str, Check]:
     """Checks with the names of their features."""
     return {check.__name__.replace("_", "-"): check for check in checks}
@@ -59,6 +63,8 @@ def attempt(check: Check, servers: str) -> tuple[str, str]:
             asyncio.run(_awaited(waiting))
     except Refused as refused:
         return "refused", str(refused)
+    except Skipped as skipped:
+        return "absent", str(skipped)
     except Exception as error:
         return "failed", in_a_line(error)
     return "passed", ""

@@ -82,6 +82,19 @@ def go_program(folder: Path, name: str, *modules: str) -> list[str]:
     return [str(folder / "matrix")]
 
 
+def go_tests(folder: Path, module: str, version: str, package: str) -> str:
+    """The program that `go test` makes of the tests that a package in a module has."""
+    go = need("go")
+
+    def make() -> None:
+        call([go, "mod", "init", "own"], folder)
+        call([go, "get", "-t", f"{module}/{package}@v{version}"], folder)
+        call([go, "test", "-c", "-o", "own", f"{module}/{package}"], folder)
+
+    made_of([module, version, package], folder, make)
+    return str(folder / "own")
+
+
 def from_lib(words: str) -> str:
     """What some words of `scripts/lib.sh` print."""
     return call(["bash", "-c", f"source scripts/lib.sh; {words}"], ROOT).strip()

@@ -6,19 +6,25 @@ import "github.com/IBM/sarama"
 // It has no name for it.
 const resourceNotFound = sarama.KError(91)
 
+// partitionCount is 0 if there is no topic, or none that all brokers know of.
+func partitionCount(admin sarama.ClusterAdmin, topic string) int {
+	described, err := admin.DescribeTopics([]string{topic})
+	must(err)
+	return len(described[0].Partitions)
+}
+
 func topics() error {
 	topic := create(3)
 	withAdmin(func(admin sarama.ClusterAdmin) {
 		listed, err := admin.ListTopics()
 		must(err)
 		expect(3, listed[topic].NumPartitions)
-		described, err := admin.DescribeTopics([]string{topic})
-		must(err)
-		expect(3, len(described[0].Partitions))
 		must(admin.DeleteTopic(topic))
-		listed, err = admin.ListTopics()
-		must(err)
-		expect(0, listed[topic].NumPartitions)
+		until(func() bool {
+			listed, err = admin.ListTopics()
+			must(err)
+			return listed[topic].NumPartitions == 0
+		}, "the topic is gone")
 	})
 	return nil
 }
@@ -27,9 +33,7 @@ func partitions() error {
 	topic := create(1)
 	withAdmin(func(admin sarama.ClusterAdmin) {
 		must(admin.CreatePartitions(topic, 4, nil, false))
-		described, err := admin.DescribeTopics([]string{topic})
-		must(err)
-		expect(4, len(described[0].Partitions))
+		until(func() bool { return partitionCount(admin, topic) == 4 }, "there are four partitions")
 	})
 	return nil
 }

@@ -90,6 +90,7 @@ func create(count int32, options ...option) string {
 	withAdmin(func(admin sarama.ClusterAdmin) {
 		detail := &sarama.TopicDetail{NumPartitions: count, ReplicationFactor: 1}
 		must(admin.CreateTopic(topic, detail, false))
+		until(func() bool { return partitionCount(admin, topic) == int(count) }, "the topic is there")
 	}, options...)
 	return topic
 }

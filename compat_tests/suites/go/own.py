@@ -1,0 +1,43 @@
+"""Runs the tests of franz-go's own module, each as a feature: `own.py TESTS SERVERS TEST...`; see
+`checks.py`. TESTS is what `go test -c` made of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+from compat_tests.suites.checks import Check, Skipped, run
+
+TEST_SECONDS_MAX = 140
+# One broker has no three replicas, and half a million records take long.
+SETTINGS = {"KGO_TEST_RF": "1", "KGO_TEST_RECORDS": "20000", "KGO_LOG_LEVEL": "none"}
+
+
+def own(tests: str, name: str) -> Check:
+    def check(servers: str) -> None:
+        done = subprocess.run(
+            [tests, "-test.v", "-test.run", f"^{name}$", "-test.timeout", f"{TEST_SECONDS_MAX}s"],
+            env={**os.environ, **SETTINGS, "KGO_SEEDS": servers},
+            capture_output=True,
+            text=True,
+        )
+        if re.search(rf"^--- SKIP: {name} ", done.stdout, re.MULTILINE):
+            raise Skipped(last_words(done.stdout))
+        if done.returncode:
+            raise AssertionError(last_words(done.stdout))
+        assert f"--- PASS: {name} " in done.stdout
+
+    return check
+
+
+def last_words(said: str) -> str:
+    """The last line in which a test says something, without where it does."""
+    found = re.findall(r"^ +\w+\.go:\d+: (.*)$", said, re.MULTILINE)
+    return str(found[-1]) if found else "it says nothing"
+
+
+if __name__ == "__main__":
+    tests = sys.argv.pop(1)
+    run({name: own(tests, name) for name in sys.argv[2:]})
