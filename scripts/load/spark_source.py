@@ -1,11 +1,12 @@
-"""Our Spark source beside Spark's own Kafka connector: the same topics and session, interleaved.
+"""Our Spark source and sink beside Spark's own Kafka connector: the same topics and session,
+interleaved.
 
-Called by `scripts/bench spark`. Every case is run by each reader in turn, `--rounds` times after a
-first time that does not count; what is printed are medians in M rows/s, and how many times the
-connector's they are. The connector is measured with its defaults and "tuned": fetches of 8 MB,
-polls of 50,000 records, a large receive buffer. Of ours nothing is tuned.
+Called by `scripts/bench spark`. Every case (`spark_cases.py`) is run by each reader in turn,
+`--rounds` times after a first time that does not count. What counts are medians, as rows a second,
+and as CPU a row of all processes together: of the JVM, Python's workers and the broker, which is
+what can be compared on a machine that does something else as well.
 
-Two more things need sessions of their own: the first row of a small topic in a fresh session, and a
+Two more things need sessions of their own: the first row of a small topic in a new session, and a
 topic of one partition with everything pinned to one core and to two.
 """
 
@@ -19,144 +20,30 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections import defaultdict
 from pathlib import Path
 from typing import Any, Final
 
 from brokers import asyncbroker
+from spark_cases import (
+    CASES,
+    CONNECTOR,
+    ONE_PARTITION,
+    OURS,
+    READERS,
+    SMALL,
+    Case,
+    Place,
+    Reader,
+    make_topics,
+    to_nowhere,
+)
+from spark_table import FIRST_ROW_CASE, ONE_PARTITION_CASE, Result, Samples, line, put_into, table
 
-from asyncbroker.client.cluster import Cluster, TopicPartition
-from asyncbroker.client.partitions import produce
-from asyncbroker.client.topics import create_topic
-from asyncbroker.protocol.batches import stamp
-from asyncbroker.protocol.records import Record, build_batch
-
-# As many of the small records as are in a batch of Java's producer (16 KB).
-RECORDS_PER_BATCH: Final = 145
-KILOBYTE_RECORDS_PER_BATCH: Final = 15
-TUNED: Final = {
-    "kafka.max.partition.fetch.bytes": str(8 << 20),
-    "kafka.fetch.max.bytes": str(64 << 20),
-    "kafka.max.poll.records": "50000",
-    "kafka.receive.buffer.bytes": str(4 << 20),
-}
-JSON_SCHEMA: Final = "carrier string, delay int, origin string, flight bigint, distance double"
-SMALL: Final = "small"
-
-Case = Callable[[Any, str, dict[str, str]], None]
-
-
-# ---- topics
-
-
-def small_value(number: int) -> bytes:
-    """About 100 bytes of JSON."""
-    return (
-        b'{"carrier":"%s","delay":%d,"origin":"%s","flight":%d,"distance":%d.5,"tail":"N%05dAA"}'
-        % (
-            (b"UA", b"AA", b"DL", b"B6")[number % 4],
-            number % 180 - 20,
-            (b"JFK", b"LGA", b"EWR")[number % 3],
-            10_000_000 + number,
-            200 + number % 2400,
-            number % 100_000,
-        )
-    )
-
-
-def kilobyte_value(number: int) -> bytes:
-    return small_value(number).ljust(1024, b".")
-
-
-def fill(
-    cluster: Cluster,
-    topic: str,
-    partitions: int,
-    count: int,
-    value: Callable[[int], bytes],
-    per_batch: int,
-) -> int:
-    """Batches of some thousand different records, over and over; how many there are then, which is
-    at most `count`."""
-    create_topic(cluster, topic, partitions=partitions, configs={"retention.ms": "-1"})
-    some = [
-        build_batch(
-            [
-                Record(0, 1_700_000_000_000 + n, b"k%07d" % n, value(n))
-                for n in range(first, first + per_batch)
-            ]
-        )
-        for first in range(0, 32 * per_batch, per_batch)
-    ]
-    # A partition takes one batch a request; the broker renumbers what it is sent.
-    round_count = count // (per_batch * partitions)
-    for number in range(round_count):
-        batch = some[number % len(some)]
-        stamp(batch, 0, -1)
-        produce(cluster, {TopicPartition(topic, index): batch for index in range(partitions)})
-    return round_count * per_batch * partitions
-
-
-# ---- cases
-
-
-def reader(spark: Any, form: str, servers: str, topic: str, options: dict[str, str]) -> Any:
-    frame = spark.read.format(form).option("kafka.bootstrap.servers", servers)
-    for name, text in {**options, "subscribe": topic}.items():
-        frame = frame.option(name, text)
-    return frame
-
-
-def to_nowhere(frame: Any) -> None:
-    frame.write.format("noop").mode("overwrite").save()
-
-
-def all_columns(spark: Any, form: str, servers: str, topic: str, options: dict[str, str]) -> None:
-    to_nowhere(reader(spark, form, servers, topic, options).load())
-
-
-def value_only(spark: Any, form: str, servers: str, topic: str, options: dict[str, str]) -> None:
-    frame = reader(spark, form, servers, topic, options)
-    if form == "kafka":
-        to_nowhere(frame.load().select("value"))
-    else:
-        to_nowhere(frame.schema("value binary").load())
-
-
-def count(spark: Any, form: str, servers: str, topic: str, options: dict[str, str]) -> None:
-    frame = reader(spark, form, servers, topic, options)
-    if form == "kafka":
-        frame.load().count()
-    else:
-        frame.schema("offset bigint").load().count()
-
-
-def json_columns(spark: Any, form: str, servers: str, topic: str, options: dict[str, str]) -> None:
-    """JSON to typed columns, and a little done with them."""
-    from pyspark.sql import functions as f
-
-    frame = reader(spark, form, servers, topic, options)
-    if form == "kafka":
-        parsed = f.from_json(f.col("value").cast("string"), JSON_SCHEMA)
-        rows = frame.load().select(parsed.alias("row")).select("row.*")
-    else:
-        rows = frame.option("valueFormat", "json").schema(JSON_SCHEMA).load()
-    rows.groupBy("carrier", "origin").agg(
-        f.avg("delay"), f.max("flight"), f.sum("distance")
-    ).collect()
-
-
-CASES: Final = {
-    "100 B, 7 columns": ("flights", all_columns),
-    "100 B, value only": ("flights", value_only),
-    "100 B, count": ("flights", count),
-    "100 B, JSON to 5 columns": ("flights", json_columns),
-    "1 KB, 7 columns": ("kilobytes", all_columns),
-    "1 KB, value only": ("kilobytes", value_only),
-}
-
-
-# ---- Spark
+CASE_NAMES: Final = (*(case.name for case in CASES), ONE_PARTITION_CASE, FIRST_ROW_CASE)
+PAGE: Final = Path("docs/spark.md")
+CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
+FIRST_ROW_ROUNDS_MAX: Final = 3
 
 
 def session(cores: int) -> Any:
@@ -181,37 +68,58 @@ def session(cores: int) -> Any:
     return builder.getOrCreate()
 
 
-def measure(
-    servers: str, rounds: int, rows: dict[str, int], only: str
-) -> dict[str, dict[str, list[float]]]:
-    """Seconds of every round, by case and reader."""
-    spark = session(2)
-    readers = {"ours": ("asyncbroker", {}), "connector": ("kafka", {}), "tuned": ("kafka", TUNED)}
-    found: dict[str, dict[str, list[float]]] = {}
-    for case, (topic, run) in CASES.items():
-        if only not in case:
+# ---- what a run costs
+
+
+def cpu_seconds(broker_pid: int) -> dict[int, tuple[str, float]]:
+    """What each process below this one is, and the CPU that it has used so far."""
+    found: dict[int, tuple[int, str, float]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = path.read_text()
+        except OSError:
             continue
-        seconds = found.setdefault(case, {name: [] for name in readers})
-        for number in range(rounds + 1):
-            for name, (form, options) in readers.items():
-                began = time.perf_counter()
-                run(spark, form, servers, topic, options)
-                if number:
-                    seconds[name].append(time.perf_counter() - began)
-        print_case(case, rows[topic], seconds)
-    spark.stop()
-    return found
+        head, _, rest = text.rpartition(")")
+        fields = rest.split()
+        pid, name = head.split(" (", 1)
+        ticks = int(fields[11]) + int(fields[12])
+        found[int(pid)] = (int(fields[1]), name, ticks / CLOCK_TICKS)
+    below = {os.getpid()}
+    is_growing = True
+    while is_growing:
+        children = {pid for pid, (parent, _, _) in found.items() if parent in below} - below
+        below |= children
+        is_growing = bool(children)
+    kinds = {"java": "jvm"}
+    return {
+        pid: ("broker" if pid == broker_pid else kinds.get(found[pid][1], "python"), found[pid][2])
+        for pid in below
+        if pid in found and pid != os.getpid()
+    }
 
 
-def print_case(case: str, rows: int, seconds: dict[str, list[float]]) -> None:
-    medians = {name: statistics.median(found) for name, found in seconds.items()}
-    rates = "  ".join(f"{name} {rows / 1e6 / m:5.2f}" for name, m in medians.items())
-    ours = medians["ours"]
-    print(
-        f"{case:24} M rows/s: {rates}   times the connector: "
-        f"{medians['connector'] / ours:.1f} ({medians['tuned'] / ours:.1f} tuned)",
-        flush=True,
-    )
+def used(
+    before: dict[int, tuple[str, float]], after: dict[int, tuple[str, float]]
+) -> dict[str, float]:
+    """CPU seconds between the two, by what the processes are."""
+    seconds: dict[str, float] = defaultdict(float)
+    for pid, (kind, total) in after.items():
+        seconds[kind] += total - before.get(pid, (kind, 0.0))[1]
+    return seconds
+
+
+def measure(case: Case, place: Place, rounds: int, broker_pid: int) -> Result:
+    """Runs a case by all readers, in turn."""
+    found = {reader.name: Samples() for reader in READERS}
+    for number in range(rounds + 1):
+        for reader in READERS:
+            rows, run = case.prepare(place, reader)
+            before, began = cpu_seconds(broker_pid), time.perf_counter()
+            run()
+            seconds, after = time.perf_counter() - began, cpu_seconds(broker_pid)
+            if number:
+                found[reader.name].add(rows, seconds, used(before, after))
+    return Result(case, found)
 
 
 # ---- sessions of their own
@@ -229,23 +137,46 @@ def child(*arguments: str, pinned_to: str = "") -> float:
 def one_partition(servers: str, rounds: int, cores: int) -> float:
     """Seconds for a topic of one partition, value only."""
     spark = session(cores)
+    place = Place(spark, servers, Path(), {})
     seconds = []
     for _ in range(rounds + 1):
         began = time.perf_counter()
-        value_only(spark, "asyncbroker", servers, "one", {})
+        to_nowhere(place.frame(OURS, ONE_PARTITION).schema("value binary").load())
         seconds.append(time.perf_counter() - began)
     spark.stop()
     return statistics.median(seconds[1:])
 
 
-def first_row(servers: str, form: str) -> float:
-    """Seconds from a new session to the first row of a small topic."""
+def first_row(servers: str, reader: Reader) -> float:
+    """Seconds from a new session to the rows of a small topic."""
     spark = session(2)
     began = time.perf_counter()
-    reader(spark, form, servers, SMALL, {}).load().count()
+    Place(spark, servers, Path(), {}).frame(reader, SMALL).load().count()
     seconds = time.perf_counter() - began
     spark.stop()
     return seconds
+
+
+def by_cores(servers: str, rounds: int, broker_pid: int) -> dict[str, float]:
+    """Seconds with everything pinned to one core, and to two."""
+    found = {}
+    for cores, pinned_to in ((1, "0"), (2, "0,1")):
+        pin = ["taskset", "-a", "-cp", pinned_to, str(broker_pid)]
+        subprocess.run(pin, check=True, stdout=subprocess.DEVNULL)
+        common = ("--servers", servers, "--rounds", str(rounds), "--cores", str(cores))
+        found[str(cores)] = child("--child", "one-partition", *common, pinned_to=pinned_to)
+    return found
+
+
+def first_rows(servers: str, rounds: int) -> dict[str, float]:
+    """Median seconds by reader."""
+    return {
+        reader.name: statistics.median(
+            child("--child", "first-row", "--reader", reader.name, "--servers", servers)
+            for _ in range(min(rounds, FIRST_ROW_ROUNDS_MAX))
+        )
+        for reader in (OURS, CONNECTOR)
+    }
 
 
 # ---- the whole
@@ -255,49 +186,45 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Compares our Spark source with the connector.")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--records", type=int, default=4_000_000, help="of 100 B; 1 KB: a quarter")
-    parser.add_argument("--only", default="", help="cases whose names have this in them")
-    parser.add_argument("--no-sessions", action="store_true", help="leave out start and cores")
+    parser.add_argument(
+        "--only", action="append", help="cases whose names have this in them; may be given again"
+    )
+    parser.add_argument("--write-docs", action="store_true", help=f"put the table into {PAGE}")
     parser.add_argument("--child", choices=("one-partition", "first-row"), help=argparse.SUPPRESS)
     parser.add_argument("--servers", help=argparse.SUPPRESS)
     parser.add_argument("--cores", type=int, default=2, help=argparse.SUPPRESS)
-    parser.add_argument("--format", default="asyncbroker", help=argparse.SUPPRESS)
+    parser.add_argument("--reader", default=OURS.name, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if not any(arguments.only in case for case in CASES):
-        parser.error(f"no case's name has {arguments.only!r} in it: {'; '.join(CASES)}")
+    if arguments.write_docs and arguments.only:
+        parser.error("--write-docs needs all cases")
+    for part in arguments.only or ():
+        if not any(part in name for name in CASE_NAMES):
+            parser.error(f"no case's name has {part!r} in it: {'; '.join(CASE_NAMES)}")
     return arguments
 
 
-def compare(arguments: argparse.Namespace, servers: str, broker_pid: int) -> dict[str, Any]:
-    rounds, count = arguments.rounds, arguments.records
-    small = (small_value, RECORDS_PER_BATCH)
-    large = (kilobyte_value, KILOBYTE_RECORDS_PER_BATCH)
-    with Cluster(servers) as cluster:
-        rows = {
-            "flights": fill(cluster, "flights", 4, count, *small),
-            "kilobytes": fill(cluster, "kilobytes", 4, count // 4, *large),
-        }
-        fill(cluster, "one", 1, count // 2, *small)
-        fill(cluster, SMALL, 1, 1000, *small)
-    result: dict[str, Any] = {"cases": measure(servers, rounds, rows, arguments.only)}
-    if arguments.no_sessions:
-        return result
-    common = ("--servers", servers, "--rounds", str(rounds))
-    for form in ("asyncbroker", "kafka"):
-        seconds = [
-            child("--child", "first-row", "--format", form, *common) for _ in range(min(rounds, 3))
-        ]
-        result[f"first row, {form}"] = seconds
-        print(f"first count of a small topic, {form}: {statistics.median(seconds):.1f} s")
-    by_cores = {}
-    for cores, pinned_to in ((1, "0"), (2, "0,1")):
-        pin = ["taskset", "-a", "-cp", pinned_to, str(broker_pid)]
-        subprocess.run(pin, check=True, stdout=subprocess.DEVNULL)
-        by_cores[cores] = child(
-            "--child", "one-partition", "--cores", str(cores), *common, pinned_to=pinned_to
-        )
-    result["one partition, seconds by cores"] = by_cores
-    print(f"one partition: two cores are {by_cores[1] / by_cores[2]:.2f} times one core")
-    return result
+def compare(
+    arguments: argparse.Namespace, servers: str, broker_pid: int, folder: Path
+) -> tuple[list[Result], dict[str, dict[str, float]]]:
+    """The results of all cases that are asked for, and of the sessions of their own."""
+    chosen = [n for n in CASE_NAMES if not arguments.only or any(p in n for p in arguments.only)]
+    counts = make_topics(servers, arguments.records)
+    results = []
+    if cases := [case for case in CASES if case.name in chosen]:
+        spark = session(2)
+        for case in cases:
+            place = Place(spark, servers, folder, counts)
+            results.append(measure(case, place, arguments.rounds, broker_pid))
+            print(line(results[-1]), flush=True)
+        spark.stop()
+    sessions: dict[str, dict[str, float]] = {}
+    if ONE_PARTITION_CASE in chosen:
+        found = sessions[ONE_PARTITION_CASE] = by_cores(servers, arguments.rounds, broker_pid)
+        print(f"{ONE_PARTITION_CASE}: two are {found['1'] / found['2']:.2f} times one", flush=True)
+    if FIRST_ROW_CASE in chosen:
+        found = sessions[FIRST_ROW_CASE] = first_rows(servers, arguments.rounds)
+        print(f"{FIRST_ROW_CASE}: " + ", ".join(f"{n} {s:.1f} s" for n, s in found.items()))
+    return results, sessions
 
 
 def main() -> int:
@@ -306,13 +233,20 @@ def main() -> int:
         print(one_partition(arguments.servers, arguments.rounds, arguments.cores))
         return 0
     if arguments.child == "first-row":
-        print(first_row(arguments.servers, arguments.format))
+        reader = next(reader for reader in READERS if reader.name == arguments.reader)
+        print(first_row(arguments.servers, reader))
         return 0
-    with tempfile.TemporaryDirectory() as directory, asyncbroker(Path(directory)) as broker:
-        result = compare(arguments, broker.address, broker.pid)
+    with tempfile.TemporaryDirectory() as directory:
+        data, folder = Path(directory, "data"), Path(directory, "spark")
+        folder.mkdir()
+        with asyncbroker(data) as broker:
+            results, sessions = compare(arguments, broker.address, broker.pid, folder)
     output = Path("bench-output")
     output.mkdir(exist_ok=True)
-    (output / "bench-spark.json").write_text(json.dumps(result, indent=1))
+    cases = {result.case.name: result.as_json() for result in results}
+    (output / "bench-spark.json").write_text(json.dumps({"cases": cases, **sessions}, indent=1))
+    if arguments.write_docs:
+        put_into(PAGE, table(results, sessions, arguments.rounds, arguments.records))
     return 0
 
 
