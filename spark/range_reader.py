@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
+from asyncbroker.spark.collector import spare_loaded_modules
 from asyncbroker.spark.columns import projected_columns
 from asyncbroker.spark.fetcher import OffsetsMissing, fetch, open_cluster, remaining_range
 from asyncbroker.spark.options import ReadOptions
@@ -66,6 +67,7 @@ class RangeReader:
         with open_cluster(self._options) as cluster:
             while wanted.size:
                 decoder = self._decoder(wanted)
+                spare_loaded_modules()
                 try:
                     for fetched in fetch(self._options, cluster, wanted):
                         yield from decoder.decode(fetched)

@@ -19,6 +19,7 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, Str
 
 from asyncbroker.client.cluster import Cluster
 from asyncbroker.client.sender import Sender
+from asyncbroker.spark.collector import spare_loaded_modules
 from asyncbroker.spark.columns import COLUMN_TYPES, HEADERS
 from asyncbroker.spark.fetcher import open_cluster
 from asyncbroker.spark.write_options import WriteOptions
@@ -59,6 +60,7 @@ class TaskWriter:
         # Only executors need pyarrow and numpy, and both take a while to import.
         from asyncbroker.spark.row_writer import RowWriter
 
+        spare_loaded_modules()
         options = self._options
         with open_cluster(options) as cluster, self._sender(cluster) as sender:
             writer = RowWriter(options, cluster, sender)
