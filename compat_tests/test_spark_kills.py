@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,9 +16,13 @@ from pyspark.sql.types import StructType
 
 from asyncbroker.client.cluster import Cluster
 from asyncbroker.client.partitions import latest_offsets
-from asyncbroker.client.reader import Reader
+from asyncbroker.client.reader import Fetched, Reader
 from asyncbroker.client.topics import create_topic
 from asyncbroker.protocol.records import batches, records_of
+from asyncbroker.spark.fetcher import fetch, open_cluster
+from asyncbroker.spark.options import ReadOptions
+from asyncbroker.spark.planner import OffsetRange
+from asyncbroker.spark.reader import BatchReader
 from asyncbroker.spark.write_options import WriteOptions
 from asyncbroker.spark.writer import TaskWriter
 from compat_tests.conftest import BrokerProcess
@@ -86,6 +91,42 @@ def test_a_task_writes_each_row_once_across_kills_of_the_broker(
     assert len(restarts) == len(kills_at)
     assert written.row_count == ROWS
     assert sorted(all_values(own_broker.bootstrap_servers, "rows")) == list(range(ROWS))
+
+
+def test_a_task_reads_each_row_once_across_kills_of_the_broker(own_broker: BrokerProcess) -> None:
+    with Cluster(own_broker.bootstrap_servers) as cluster:
+        create_topic(cluster, "rows", partitions=1)
+    given = {
+        "kafka.bootstrap.servers": own_broker.bootstrap_servers,
+        "kafka.batch.size": "10000",
+        "kafka.max.partition.fetch.bytes": "20000",
+    }
+    values = pa.array([b"%d" % number for number in range(ROWS)])
+    schema = StructType().add("value", "binary")
+    write = TaskWriter(WriteOptions.parse(given | {"topic": "rows"}), schema)
+    write.write(iter([pa.RecordBatch.from_pydict({"value": values})]))
+    options = ReadOptions.parse(given | {"subscribe": "rows", "maxRecordsPerPartition": "0"})
+    reader = BatchReader(options, schema)
+    (partition,) = reader.partitions()
+    own_broker.kill()
+    own_broker.start()
+    with fetching(options, partition.value) as responses:
+        found = []
+        for number, fetched in enumerate(responses):
+            for header, batch in batches(fetched.records):
+                found += [int(record.value or b"") for record in records_of(batch, header)]
+            if number in (1, 5, 9):
+                own_broker.kill()
+                own_broker.start()
+        assert number > 12
+    assert found == list(range(ROWS))
+
+
+@contextmanager
+def fetching(options: ReadOptions, wanted: OffsetRange) -> Iterator[Iterator[Fetched]]:
+    """What a task fetches of a range, response by response."""
+    with open_cluster(options) as cluster:
+        yield fetch(options, cluster, wanted)
 
 
 class Driver:
