@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,9 @@ def cluster(spark_bootstrap_servers: str) -> Iterator[Cluster]:
 
 @pytest.fixture
 def stream(spark: SparkSession, spark_bootstrap_servers: str) -> Stream:
-    def reader(topic: str, **options: str) -> DataFrame:
+    def reader(topic: str, form: str = "asyncbroker", **options: str) -> DataFrame:
         """A stream with these options; double underscores stand for dots."""
-        frame = spark.readStream.format("asyncbroker").option("subscribe", topic)
+        frame = spark.readStream.format(form).option("subscribe", topic)
         frame = frame.option("kafka.bootstrap.servers", spark_bootstrap_servers)
         for name, value in options.items():
             frame = frame.option(name.replace("__", "."), value)
@@ -151,6 +152,38 @@ def test_a_checkpoint_of_sparks_own_connector_is_gone_on_with(
     run(stream("moved"), tmp_path)
     expected = [*[(0, offset) for offset in range(3, 9)], *[(1, offset) for offset in range(2, 9)]]
     assert rows(tmp_path) == expected
+
+
+@pytest.mark.skipif(
+    "ASYNCBROKER_CONNECTOR_CLASSPATH" not in os.environ, reason="needs Spark's Kafka connector"
+)
+@pytest.mark.parametrize("first", ["kafka", "asyncbroker"])
+def test_a_checkpoint_passes_between_sparks_own_connector_and_ours(
+    spark: SparkSession, stream: Stream, cluster: Cluster, tmp_path: Path, first: str
+) -> None:
+    """Each goes on from the other's, also in the middle of a batch that was not finished."""
+    topic = f"passed-{first}"
+    create_topic(cluster, topic, partitions=2)
+    second = {"kafka": "asyncbroker", "asyncbroker": "kafka"}[first]
+    for number, form in enumerate((first, second, first, second)):
+        put(cluster, topic, 0, 5)
+        put(cluster, topic, 1, 3)
+        options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "6"}
+        run(stream(topic, form, **options), tmp_path)
+        found = spark.read.json(str(tmp_path / "rows")).collect()
+        assert sorted((row.partition, row.offset) for row in found) == [
+            *[(0, offset) for offset in range(5 * (number + 1))],
+            *[(1, offset) for offset in range(3 * (number + 1))],
+        ]
+        forget_last_batch(tmp_path)
+
+
+def forget_last_batch(folder: Path) -> None:
+    """As if the driver had been killed in the middle of it."""
+    last = max(int(path.name) for path in (folder / "checkpoint" / "commits").glob("[0-9]*"))
+    for log in (folder / "checkpoint" / "commits", folder / "rows" / "_spark_metadata"):
+        (log / str(last)).unlink(missing_ok=True)
+        (log / f".{last}.crc").unlink(missing_ok=True)
 
 
 def test_a_trigger_of_once_takes_everything_in_one_batch(
