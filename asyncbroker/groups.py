@@ -222,7 +222,8 @@ class Groups:
         self, context: RequestContext, request: OffsetCommitRequest
     ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
         """OffsetCommit; waits until the offsets are durable."""
-        caller = self._caller(context)
+        # Nobody gets a member id by it.
+        caller = Caller(context.api_version, context.client_id, context.client_host)
         return self._ask(
             request.group_id,
             lambda coordinator, token, now: coordinator.commit_offsets(
@@ -298,6 +299,8 @@ class Groups:
         return self._shard_of(group_id).ask(operation, context, group_id)
 
     def _shard_of(self, group_id: str) -> GroupShard:
+        if len(self._shards) == 1:
+            return self._shards[0]
         return self._shards[partition_of(group_id, len(self._shards))]
 
     def _partition_exists(self, topic_name: str, index: int) -> bool:

@@ -9,20 +9,20 @@ driver wakes up, finds nothing due, and asks again.
 from __future__ import annotations
 
 import heapq
-from enum import Enum
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 
-class DeadlineKind(Enum):
-    """What happens when the deadline passes."""
+class DeadlineKind(IntEnum):
+    """What happens when the deadline passes. A number, which is hashed without a call in Python."""
 
-    JOIN = "join"  # the join phase of a rebalance ends with whoever is there
-    SYNC = "sync"  # members that have not synced are removed
-    SESSION = "session"  # a silent member, or one that never used its new id, is removed
-    REVOCATION = "revocation"  # a member that has not given up what it was told to is fenced
-    REJOIN = "rejoin"  # of a consumer group: a classic member that was told to join again
-    MEMBER_SYNC = "member sync"  # of a consumer group: a classic member that has not synced
-    RETENTION = "retention"  # expired offsets and forgotten groups are removed
+    JOIN = 1  # the join phase of a rebalance ends with whoever is there
+    SYNC = 2  # members that have not synced are removed
+    SESSION = 3  # a silent member, or one that never used its new id, is removed
+    REVOCATION = 4  # a member that has not given up what it was told to is fenced
+    REJOIN = 5  # of a consumer group: a classic member that was told to join again
+    MEMBER_SYNC = 6  # of a consumer group: a classic member that has not synced
+    RETENTION = 7  # expired offsets and forgotten groups are removed
 
 
 class DeadlineKey(NamedTuple):
