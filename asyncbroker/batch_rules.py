@@ -76,6 +76,12 @@ class BatchRules:
     # asyncbroker.check.compressed.max.bytes
     check_compressed_bytes_max: int = sys.maxsize
 
+    @property
+    def take_plain(self) -> bool:
+        """Whether a batch of records that are what its header says, without compression, may be
+        taken as it is."""
+        return not (self.requires_keys or self.compression)
+
     def need_records(self, header: BatchHeader) -> bool:
         """Whether `conform` has anything to do for this batch."""
         is_compressed = header.attributes & COMPRESSION_MASK

@@ -545,6 +545,56 @@ static PyObject *records_check(PyObject *module, PyObject *arguments)
                          places);
 }
 
+static PyObject *none(void)
+{
+    Py_INCREF(Py_None);
+    return Py_None;
+}
+
+PyDoc_STRVAR(check_plain_doc,
+             "check_plain(batch, /)\n--\n\n"
+             "The fields of a batch's header, in order and with the whole size, if the batch is one "
+             "of a producer, without compression and attributes, of which nothing is wrong: CRC, "
+             "numbers, records, times. None of all others, be they wrong or not.");
+
+static PyObject *records_check_plain(PyObject *module, PyObject *batch)
+{
+    Py_buffer data;
+    PyObject *fields = NULL;
+    (void)module;
+    if (PyObject_GetBuffer(batch, &data, PyBUF_SIMPLE) < 0)
+        return NULL;
+    const uint8_t *at = data.buf;
+    int64_t row[ROW_COLUMNS];
+    if (data.len >= BATCH_HEADER_BYTES && read_batch_header(at, row) && row[ROW_SIZE] == data.len &&
+        row[ROW_BASE_OFFSET] == 0 && row[ROW_ATTRIBUTES] == 0 && row[ROW_RECORD_COUNT] > 0 &&
+        row[ROW_RECORD_COUNT] == row[ROW_LAST_OFFSET_DELTA] + 1 &&
+        row[ROW_MAX_TIMESTAMP] >= row[ROW_BASE_TIMESTAMP]) {
+        uint32_t crc = big_u32(at + 17);
+        int64_t producer_epoch = (int16_t)((uint16_t)at[51] << 8 | at[52]);
+        int64_t base_sequence = big_i32(at + 53);
+        Facts facts = {.min_timestamp = -1, .max_timestamp = -1, .has_all_offsets = 1};
+        if ((base_sequence >= 0 || row[ROW_PRODUCER_ID] < 0) &&
+            crc_update(0, at + ATTRIBUTES_AT, (size_t)data.len - ATTRIBUTES_AT) == crc &&
+            check_payload(&facts, at + BATCH_HEADER_BYTES, data.len - BATCH_HEADER_BYTES,
+                          row[ROW_RECORD_COUNT], row[ROW_LAST_OFFSET_DELTA],
+                          row[ROW_BASE_TIMESTAMP]) &&
+            facts.has_all_offsets && facts.max_timestamp == row[ROW_MAX_TIMESTAMP])
+            fields = Py_BuildValue(
+                "LLLiIiLLLLLLL", 0LL, (long long)row[ROW_SIZE], (long long)big_i32(at + 12), 2,
+                (unsigned int)crc, 0, (long long)row[ROW_LAST_OFFSET_DELTA],
+                (long long)row[ROW_BASE_TIMESTAMP], (long long)row[ROW_MAX_TIMESTAMP],
+                (long long)row[ROW_PRODUCER_ID], (long long)producer_epoch,
+                (long long)base_sequence, (long long)row[ROW_RECORD_COUNT]);
+        else
+            fields = none();
+    } else {
+        fields = none();
+    }
+    PyBuffer_Release(&data);
+    return fields;
+}
+
 /* ---- Records to Arrow ------------------------------------------------------------------------ */
 
 /* A column of bytes: what it needs, and where it is written to. */
@@ -757,12 +807,6 @@ static void *new_bytes(PyObject **bytes, int64_t size, int is_zeroed)
     if (is_zeroed)
         memset(data, 0, (size_t)size);
     return data;
-}
-
-static PyObject *none(void)
-{
-    Py_INCREF(Py_None);
-    return Py_None;
 }
 
 /* The outputs of a column of bytes, as (validity or None, offsets, data), and room to write to. */
@@ -1272,6 +1316,7 @@ static PyMethodDef methods[] = {
      "crc32c_by_table(data, value=0, /)\n--\n\nThe same without the processor's instruction."},
     {"scan", records_scan, METH_VARARGS, scan_doc},
     {"check", records_check, METH_VARARGS, check_doc},
+    {"check_plain", records_check_plain, METH_O, check_plain_doc},
     {"decode", records_decode, METH_VARARGS, decode_doc},
     {"encode", records_encode, METH_VARARGS, encode_doc},
     {NULL, NULL, 0, NULL},
@@ -1280,7 +1325,7 @@ static PyMethodDef methods[] = {
 static int execute(PyObject *module)
 {
     prepare_crc();
-    return PyModule_AddIntConstant(module, "INTERFACE", 2);
+    return PyModule_AddIntConstant(module, "INTERFACE", 3);
 }
 
 static PyModuleDef_Slot slots[] = {

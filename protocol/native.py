@@ -11,7 +11,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Final
 
-INTERFACE: Final = 2
+INTERFACE: Final = 3
 
 
 def _load() -> ModuleType | None:

@@ -50,6 +50,16 @@ def check_records(payload: Buffer, header: BatchHeader) -> RecordFacts:
         raise CorruptBatch(str(error)) from None
 
 
+def check_plain_batch(batch: Buffer) -> BatchHeader | None:
+    """The header of a batch that `check_batch` lets pass and whose records are what it says, found
+    by one look of the extension, if the batch is one as most are: with neither compression nor any
+    other attribute. None of all others, and without the extension."""
+    if RECORDS is None:
+        return None
+    fields = RECORDS.check_plain(batch)
+    return None if fields is None else BatchHeader(*fields)
+
+
 def check_records_portably(payload: Buffer, header: BatchHeader) -> RecordFacts:
     """The same without the extension."""
     smallest = largest = NO_TIMESTAMP

@@ -13,7 +13,12 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from asyncbroker.batch_rules import BatchRules, Conformed, conformed_at_once
+from asyncbroker.batch_rules import (
+    AT_ONCE_BYTES_MAX,
+    BatchRules,
+    Conformed,
+    conformed_at_once,
+)
 from asyncbroker.handlers.produce import (
     ACKS_ALL,
     ACKS_LEADER,
@@ -33,6 +38,7 @@ from asyncbroker.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from asyncbroker.protocol.record_facts import check_plain_batch
 from asyncbroker.protocol.records import Compression, check_batch
 from asyncbroker.protocol.single_produce import read_single, single_answer
 
@@ -60,19 +66,23 @@ def shortcut(
     try:
         topic_name = str(name, "utf-8")
         partition, rules = find_partition(broker, context, acks, topic_name, index)
-        header = check_batch(records)
+        header = None
+        if rules.take_plain and len(records) <= AT_ONCE_BYTES_MAX:
+            header = check_plain_batch(records)
+        conformed: Conformed | None
+        if header is not None:
+            conformed = records, header
+        else:
+            header = check_batch(records)
+            if header.is_transactional or (
+                version < ZSTD_VERSION and header.compression is Compression.ZSTD
+            ):
+                return None
+            conformed = records, header
+            if rules.need_records(header):
+                conformed = conformed_at_once(records, header, rules)
     except (KafkaError, UnicodeDecodeError):
         return None
-    if header.is_transactional or (
-        version < ZSTD_VERSION and header.compression is Compression.ZSTD
-    ):
-        return None
-    conformed: Conformed | None = (records, header)
-    if rules.need_records(header):
-        try:
-            conformed = conformed_at_once(records, header, rules)
-        except KafkaError:
-            return None
     appended: Appended | asyncio.Future[Appended] | KafkaError | BatchRules
     if conformed is None:
         appended = rules

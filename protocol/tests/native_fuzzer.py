@@ -17,13 +17,14 @@ import sys
 import sysconfig
 import tempfile
 import time
+from dataclasses import astuple
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from asyncbroker.protocol.batches import stamp_crc
+from asyncbroker.protocol.batches import check_batch, stamp_crc
 from asyncbroker.protocol.record_facts import check_records_portably
 from asyncbroker.protocol.records import (
     BATCH_HEADER_BYTES,
@@ -148,6 +149,16 @@ def python_checks(batch: bytearray, row: tuple[int, ...]) -> tuple[object, ...] 
         return None
 
 
+def python_header(batch: bytearray) -> tuple[object, ...]:
+    """The fields of a header of which nothing is wrong; KafkaError or CorruptBatch if something
+    is."""
+    header = check_batch(batch)
+    facts = check_records_portably(batch[BATCH_HEADER_BYTES:], header)
+    assert facts.has_all_offsets
+    assert facts.max_timestamp == header.max_timestamp
+    return astuple(header)
+
+
 def attack_batches(extension: ModuleType, count: int, chance: random.Random) -> int:
     """Returns how many batches could be read all the same."""
     read_count = 0
@@ -157,6 +168,9 @@ def attack_batches(extension: ModuleType, count: int, chance: random.Random) -> 
         batch = damaged(whole, chance)
         if chance.random() < 0.2 and len(batch) > BATCH_HEADER_BYTES:
             stamp_crc(batch)
+        plain = extension.check_plain(exactly(batch))
+        if plain is not None:
+            assert plain == python_header(batch), batch.hex()
         rows, _, _ = extension.scan(exactly(batch), chance.random() < 0.5)
         for row in ROW.iter_unpack(rows):
             if row[4] & 7:
