@@ -89,8 +89,7 @@ class Route:
         self.encode_parts = response_codec.encode_parts if api.key == FETCH_KEY else None
         self.response_class = api.response
         self.handle = handler.load()
-        # Whoever stands in a handler's place wants to see messages.
-        self.shortcut = handler.load_shortcut() if isinstance(handler, Handler) else None
+        self.shortcut = handler.load_shortcut()
         self.request_bytes_max = frame_bytes_max if api.key == PRODUCE_KEY else REQUEST_BYTES_MAX
         self.request_count = 0
 
@@ -220,6 +219,9 @@ class Dispatcher:
         output: list[bytes],
     ) -> Outcome:
         """Answers a request that had to wait with what its awaitable came to."""
+        if response.__class__ is bytes:
+            output.append(response)
+            return len(response)
         route, correlation_id = waiting.route, waiting.correlation_id
         try:
             if isinstance(response, BaseException):

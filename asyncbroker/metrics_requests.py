@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 
 from asyncbroker.context import RequestContext
 from asyncbroker.dispatch import Outcome, Serving, Waiting
-from asyncbroker.handlers import Handle, Handler
+from asyncbroker.handlers import Handle, Handler, Shortcut
 from asyncbroker.metrics import Histogram
 from asyncbroker.protocol.api import API_BY_KEY, Api
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
@@ -96,6 +96,26 @@ class _Measured:
             except KafkaError as error:
                 errors[error.code] += 1
                 raise
+            if response.__class__ is response_class:
+                count_errors(response, errors)
+            return response
+
+        return measured
+
+    def load_shortcut(self) -> Shortcut | None:
+        """The same of its shortcut, whose answers are successes or messages."""
+        shortcut, response_class, errors = (
+            self.inner.load_shortcut(),
+            self.api.response,
+            self.errors,
+        )
+        if shortcut is None:
+            return None
+
+        def measured(
+            broker: Any, context: RequestContext, frame: bytearray, position: int, number: int
+        ) -> Any:
+            response = shortcut(broker, context, frame, position, number)
             if response.__class__ is response_class:
                 count_errors(response, errors)
             return response

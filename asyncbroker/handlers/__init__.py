@@ -7,8 +7,8 @@ when their API is first asked for.
 
 An API may have a shortcut for its commonest request: `shortcut(broker, context, frame, position,
 correlation_id)` is asked first, before the body is decoded. It returns None for all that is not for
-it, and has done nothing then; otherwise what `handle` would, or the whole response as bytes. Who
-wants to see messages stands in the place of the `Handler`, and there is no shortcut past him.
+it, and has done nothing then; otherwise what `handle` would, or the whole response as bytes, which
+is a success. Who wants to see messages stands in the place of the `Handler`, and has no shortcut.
 """
 
 from __future__ import annotations

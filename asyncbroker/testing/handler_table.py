@@ -27,6 +27,9 @@ class Wrapped:
     served: Versions
     load: Callable[[], Handle]
 
+    def load_shortcut(self) -> None:
+        """None: every message goes through what is in front."""
+
 
 Wrap = Callable[["Api", "Handle"], "Handle"]
 

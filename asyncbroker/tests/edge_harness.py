@@ -71,6 +71,9 @@ class StandIn:
     def load(self) -> Handle:
         return self.function
 
+    def load_shortcut(self) -> None:
+        return None
+
 
 def stand_ins(**functions: Handle) -> Mapping[int, Any]:
     """Handlers by API name: `stand_ins(Heartbeat=...)`."""

@@ -4,18 +4,19 @@ and leaves the same logs. Two brokers get the same frames, one of them without i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from asyncbroker.context import RequestContext
-from asyncbroker.dispatch import Close, Dispatcher, Waiting
-from asyncbroker.handlers import HANDLERS, produce_single
+from asyncbroker.dispatch import Close, Dispatcher, Serving, Waiting
+from asyncbroker.handlers import HANDLERS, Handler, produce_single
 from asyncbroker.handlers.produce import ADMIN_CLIENT_ID
 from asyncbroker.later import Later
 from asyncbroker.metrics import Metrics
+from asyncbroker.metrics_requests import RequestMetrics
 from asyncbroker.protocol.records import Compression
 from asyncbroker.testing.handler_table import wrapped
 from asyncbroker.tests.data_path_harness import (
@@ -33,14 +34,25 @@ FRAME_BYTES_MAX = 1 << 24
 ALL, LEADER = -1, 1
 
 
+WITHOUT = wrapped(HANDLERS, lambda _, handle: handle)
+
+
 class Side:
     """A broker, with or without the shortcut."""
 
-    def __init__(self, test: UnderTest, has_shortcut: bool) -> None:
+    def __init__(self, test: UnderTest, handlers: Mapping[int, Handler]) -> None:
         self.test = test
-        table = HANDLERS if has_shortcut else wrapped(HANDLERS, lambda _, handle: handle)
-        self.dispatcher = Dispatcher(
-            test.broker, Metrics(), frame_bytes_max=FRAME_BYTES_MAX, handlers=table
+        self.serve_with(handlers)
+
+    def serve_with(
+        self,
+        handlers: Mapping[int, Handler],
+        in_front: Callable[[Serving], Serving] = lambda dispatcher: dispatcher,
+    ) -> None:
+        self.dispatcher = in_front(
+            Dispatcher(
+                self.test.broker, Metrics(), frame_bytes_max=FRAME_BYTES_MAX, handlers=handlers
+            )
         )
 
     async def serve(self, framed: bytes) -> list[bytes] | str | None:
@@ -69,7 +81,7 @@ async def both() -> AsyncIterator[tuple[Side, Side]]:
             await test.topic("two-copies", min_insync_replicas="2")
             await test.topic("no-past", message_timestamp_before_max_ms="1000")
             await test.topic("__consumer_offsets")
-        yield Side(one, True), Side(other, False)
+        yield Side(one, HANDLERS), Side(other, WITHOUT)
 
 
 def damaged(batch: bytearray, at: int) -> bytearray:
@@ -136,6 +148,25 @@ async def test_each_request_is_answered_as_without_it(
             assert twin is not None
             for partition, its_twin in zip(topic.partitions, twin.partitions, strict=True):
                 assert log_bytes(partition) == log_bytes(its_twin)
+
+
+@pytest.mark.parametrize("acks", [LEADER, ALL])
+async def test_errors_are_counted_as_without_it(acks: int) -> None:
+    async with both() as sides:
+        counts = []
+        for side, table in zip(sides, (HANDLERS, WITHOUT), strict=True):
+            metrics = RequestMetrics()
+            side.serve_with(metrics.handlers(table), metrics.dispatcher)
+            for case in CASES:
+                fields = {"acks": acks, **case}
+                client_id = fields.pop("client_id", "test")
+                request = produce_request(fields.pop("batch"), **fields)
+                await side.serve(request_frame("Produce", 9, request, 1, client_id))
+            [(name, measured)] = metrics.items()
+            counts.append((name, measured.errors, sum(measured.seconds.counts)))
+        assert counts[0] == counts[1]
+        assert counts[0][2] == len(CASES)
+        assert len(counts[0][1]) > 5
 
 
 async def test_one_batch_takes_the_shortcut_and_two_do_not(monkeypatch: pytest.MonkeyPatch) -> None:

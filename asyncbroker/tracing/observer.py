@@ -70,6 +70,9 @@ class ObservedHandler:
             handle, response_class, broker, context, message
         )
 
+    def load_shortcut(self) -> None:
+        """None: what is to be seen are messages."""
+
 
 @dataclass(slots=True)
 class Observer:
