@@ -255,6 +255,19 @@ async def test_a_start_on_another_day_waits_before_it_deletes() -> None:
         assert files_of(t) == [1]
 
 
+async def test_a_clock_that_jumps_before_the_first_look_deletes_nothing_for_an_hour() -> None:
+    files, metadata = MemoryFiles(), MemoryMetadataStore()
+    async with under_test(files=files, metadata=metadata) as t:
+        await t.topic(retention_ms=str(HOUR * 1000))
+        await fill(t, 1)
+        clock = t.clock
+    clock.jump_wall_ms(50 * 365 * DAY * 1000)
+    async with under_test(files=files, metadata=metadata, clock=clock) as t:
+        for _ in range(12):
+            await check(t)
+        assert files_of(t) == [0]
+
+
 async def test_a_start_on_the_same_day_deletes_at_once() -> None:
     files, metadata = MemoryFiles(), MemoryMetadataStore()
     async with under_test(files=files, metadata=metadata) as t:
