@@ -127,8 +127,9 @@ class Recovery:
             epochs = epochs or LeaderEpochs()
         elif epochs is None:
             epochs = self._epochs_of(segments)
-        epochs.truncate_to(end_offset)
+        # In this order: it may be said to begin where the log ends.
         epochs.reach_back(max(log_start_offset, segments[0].base_offset))
+        epochs.truncate_to(end_offset)
         producers.end_offset = end_offset
         snapshots.drop_after(end_offset)
         self._find_unread(segments, end_offset)

@@ -150,9 +150,10 @@ def test_no_snapshot_is_there_before_the_leader_epochs_that_it_spares_reading(
         assert again.epochs.end_offset_of(2, again.end_offset) == (1, 3)
 
 
-def test_a_start_that_a_crash_takes_back_makes_no_older_epoch_longer() -> None:
+@pytest.mark.parametrize("start", [8, 12])
+def test_a_start_that_a_crash_takes_back_makes_no_older_epoch_longer(start: int) -> None:
     files, log = two_epochs(CrashFiles(sector_bytes=64))
-    log.advance_log_start(8)
+    log.advance_log_start(start)
     log.checkpoint()
     log = open_log(
         files.crashed(synced_only), config=CONFIG, is_clean=False, recovery_point=12, leader_epoch=4
