@@ -267,6 +267,7 @@ class Broker:
             random_bytes=self._random_bytes,
             removals=self._removals,
             on_deleted=self._on_topics_deleted,
+            forget_offsets=self._forget_offsets,
         )
         self.log_starts = LogStarts(self._logs, self.storage, self._removals)
         last_seen = state.values.get(LAST_SEEN)
@@ -305,6 +306,10 @@ class Broker:
     def _on_topics_deleted(self, names: Iterable[str]) -> None:
         if self._groups is not None:
             self._groups.on_topics_deleted(names)
+
+    async def _forget_offsets(self, name: str) -> None:
+        if self._groups is not None:
+            await self._groups.forget_topic(name)
 
     def _on_group_settings(self, group_id: str) -> None:
         if self._groups is not None:

@@ -25,16 +25,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from asyncbroker.coordinator.coordinator import GroupCoordinator
 from asyncbroker.coordinator.effects import Append, Effect, Instant, MemberKey, Note, Reply
 from asyncbroker.coordinator.effects import Record as KeyAndValue
-from asyncbroker.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from asyncbroker.protocol.records import (
-    CorruptBatch,
-    Record,
-    batches,
-    build_batch,
-    read_header,
-    records_of,
-    verify_crc,
-)
+from asyncbroker.group_batches import parts_of, replay_range
+from asyncbroker.protocol.errors import ErrorCode, KafkaError
+from asyncbroker.protocol.records import CorruptBatch, Record, build_batch, read_header
 from asyncbroker.storage import PASSING_ERRORS
 
 if TYPE_CHECKING:
@@ -42,13 +35,9 @@ if TYPE_CHECKING:
     from asyncbroker.context import RequestContext
     from asyncbroker.coordinator.config import GroupConfig
     from asyncbroker.coordinator.consumer.topics import TopicView
-    from asyncbroker.log.file_range import FileRange
     from asyncbroker.partition import Partition
 
 logger = logging.getLogger(__name__)
-
-# A batch of a round: small enough to be appended on the event loop.
-BATCH_BYTES_MAX: Final = 128 * 1024
 
 # How much of the partition is read at a time while it is loaded.
 LOAD_BYTES: Final = 1024 * 1024
@@ -57,8 +46,6 @@ LOAD_BYTES: Final = 1024 * 1024
 LOAD_AGAIN_SECONDS: Final = 1.0
 # How long it may be put off when one round after the other fails.
 LOAD_AGAIN_SECONDS_MAX: Final = 16.0
-
-CONTROL_TYPE_COMMIT: Final = 1
 
 Operation = Callable[[GroupCoordinator, "PendingReply", Instant], list[Effect]]
 
@@ -171,6 +158,22 @@ class GroupShard:
         if self._coordinator is not None:
             self._carry_out(self._coordinator.on_topics_deleted(topics, self._now()))
 
+    async def forget_topic(self, name: str) -> None:
+        """Forgets what groups committed in a topic that is gone, before another one has its name:
+        returns when not even a crash can bring that back. Raises KafkaError if it may."""
+        while self._loader is not None:
+            await asyncio.wait([self._loader])
+        if not self.is_serving() and not self.is_loading():
+            return  # it serves nobody
+        forgotten = self.ask(
+            lambda coordinator, token, now: [
+                *coordinator.on_topics_deleted([name], now),
+                Reply(token, name),
+            ]
+        )
+        if isinstance(forgotten, asyncio.Future):
+            await forgotten
+
     def _forget(self, token: PendingReply, group_id: str) -> None:
         """The connection of a request that waits is lost."""
         if token not in self._unanswered:
@@ -219,7 +222,7 @@ class GroupShard:
         partition = self._partition
         offset = partition.log_start_offset
         while (found := await partition.locate_on_disk(offset, LOAD_BYTES)) is not None:
-            offset = await partition.run(_replay, coordinator, found, partition.name)
+            offset = await partition.run(replay_range, coordinator, found, partition.name)
         # After a kill there may be what the disk has not: a loss of power would take back what is
         # answered by it, and have a generation given out twice.
         await self._await_disk(offset)
@@ -370,7 +373,7 @@ class GroupShard:
         partition = self._partition
         now_ms = self._clock.wall_ms()
         end_offset = partition.high_watermark
-        for part in _parts(records):
+        for part in parts_of(records):
             batch = build_batch([Record(0, now_ms, key, value) for key, value in part])
             appended = partition.append(batch, read_header(batch), is_client=False)
             if isinstance(appended, asyncio.Future):
@@ -458,42 +461,3 @@ def _printable(text: str) -> str:
 def _token(reply: Reply) -> PendingReply:
     assert isinstance(reply.token, PendingReply)
     return reply.token
-
-
-def _parts(records: list[KeyAndValue]) -> Iterable[list[KeyAndValue]]:
-    """The records cut into batches, in order."""
-    part: list[KeyAndValue] = []
-    part_bytes = 0
-    for record in records:
-        key, value = record
-        part.append(record)
-        part_bytes += len(key) + len(value or b"")
-        if part_bytes >= BATCH_BYTES_MAX:
-            yield part
-            part, part_bytes = [], 0
-    if part:
-        yield part
-
-
-def _replay(coordinator: GroupCoordinator, found: FileRange, name: str) -> int:
-    """In a worker: applies a stretch of the partition; returns the offset after it."""
-    next_offset = -1
-    for header, batch in batches(found.read()):
-        if not verify_crc(batch, header):
-            raise CorruptBatch(f"the CRC of the batch at offset {header.base_offset} is wrong")
-        producer_id = header.producer_id if header.is_transactional else None
-        for record in records_of(batch, header):
-            if record.key is None:
-                continue
-            if header.is_control:
-                kind = int.from_bytes(record.key[2:4], "big")
-                coordinator.replay_marker(header.producer_id, is_commit=kind == CONTROL_TYPE_COMMIT)
-                continue
-            try:
-                coordinator.replay(record.key, record.value, producer_id)
-            except ProtocolError as error:
-                logger.warning("%s at offset %d is passed over: %s", name, record.offset, error)
-        next_offset = header.next_offset
-    if next_offset < 0:
-        raise CorruptBatch(f"{name} has no whole batch where one should be")
-    return next_offset

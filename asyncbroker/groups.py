@@ -117,6 +117,12 @@ class Groups:
         for shard in self._shards:
             shard.on_topics_deleted(names)
 
+    async def forget_topic(self, name: str) -> None:
+        """The same for good, before a topic of this name is made anew. Waits for the disk, and for
+        groups that are being loaded. Raises KafkaError if it cannot be had."""
+        for shard in list(self._shards):
+            await shard.forget_topic(name)
+
     async def hand_over(self, index: int, elect: Callable[[], Awaitable[Partition]]) -> None:
         """Has another coordinator take over the groups of one partition: those who wait for members
         are told NOT_COORDINATOR, then `elect` says what the partition is now, and the groups are

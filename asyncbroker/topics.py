@@ -8,7 +8,8 @@ to its end, also when the client that asked for it is gone; of one topic, one at
 
 A name is taken from the moment its creation begins: a second creation fails, and automatic creation
 joins the one under way. One that comes while a deleted topic's directories are moved away waits for
-that. A topic that is created anew has another id, so nothing of the old one can come back under it.
+that, and until no group has offsets of it. A topic that is created anew has another id, so nothing
+of the old one can come back under it.
 
 Not known here: requests and their versions, groups, what is in a log.
 """
@@ -18,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from asyncbroker.damaged_log import DamagedLog
@@ -64,6 +65,7 @@ class Topics:
         random_bytes: Callable[[int], bytes],
         removals: Removals,
         on_deleted: Callable[[Iterable[str]], None],
+        forget_offsets: Callable[[str], Awaitable[None]],
     ) -> None:
         self.configs = configs
         self.partition_count = 0
@@ -77,6 +79,7 @@ class Topics:
         self._random_bytes = random_bytes
         self._removals = removals
         self._on_deleted = on_deleted
+        self._forget_offsets = forget_offsets
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         # Names in use by collision key, including those of topics that are being created.
@@ -167,6 +170,7 @@ class Topics:
         if (removal := self._removing.get(name)) is not None:
             await asyncio.wait([removal])
         await self._unmake(name)
+        await self._forget_offsets(name)
         stored = StoredTopic(name, new_topic_id(self._random_bytes), partition_count, {**overrides})
         config = self.configs.of(stored.configs)
         await self._metadata.write(PutTopic(stored))

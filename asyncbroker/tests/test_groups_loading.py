@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from typing import Any
 
@@ -88,7 +89,7 @@ async def test_while_groups_are_loaded_requests_are_put_off_and_heartbeats_are_g
         await t.topic()
         joined = await join_alone(t)
     workers = HeldWorkers()
-    workers.held = {"_replay"}
+    workers.held = {"replay_range"}
     async with under_test(files=files, metadata=metadata, workers=workers) as t:
         assert await heartbeat(t, joined) is ErrorCode.NONE
         assert (await t.ask(FindCoordinatorRequest(key="g"), 3)).error_code == 0
@@ -109,7 +110,7 @@ async def test_loading_is_tried_again_after_a_lack_of_descriptors() -> None:
         await t.topic()
         await commit(t, 5)
     workers = HeldWorkers()
-    workers.held = {"_replay"}
+    workers.held = {"replay_range"}
     async with under_test(files=files, metadata=metadata, workers=workers) as t:
 
         def no_descriptor(operation: str, path: str) -> None:
@@ -200,4 +201,40 @@ async def test_offsets_of_a_deleted_topic_are_forgotten_for_good() -> None:
         assert await committed(t) == {}
     async with under_test(files=files, metadata=metadata) as t:
         await settle()
+        assert await committed(t) == {}
+
+
+async def test_a_topic_is_made_anew_when_the_offsets_of_the_old_one_are_gone_for_good() -> None:
+    workers = HeldWorkers()
+    async with under_test(files=MemoryFiles(), workers=workers) as t:
+        topic = await t.topic()
+        await commit(t, 7)
+        workers.held = {"_journal", "_flush"}
+        await t.broker.topics.delete(topic)
+        making = asyncio.ensure_future(t.topic())
+        await settle()
+        is_made = making.done()
+        workers.release()
+        await making
+        assert not is_made
+        assert await committed(t) == {}
+
+
+async def test_a_topic_is_made_anew_when_groups_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    files, metadata = MemoryFiles(), MemoryMetadataStore()
+    async with under_test(files=files, metadata=metadata) as t:
+        topic = await t.topic()
+        await commit(t, 7)
+        # As if the broker had died between the two.
+        monkeypatch.setattr(t.broker.groups, "on_topics_deleted", lambda names: None)
+        await t.broker.topics.delete(topic)
+    workers = HeldWorkers()
+    workers.held = {"replay_range"}
+    async with under_test(files=files, metadata=metadata, workers=workers) as t:
+        making = asyncio.ensure_future(t.topic())
+        await settle()
+        is_made = making.done()
+        workers.release()
+        await making
+        assert not is_made
         assert await committed(t) == {}
