@@ -103,6 +103,31 @@ def test_a_program_that_does_not_end_is_ended_with_all_that_it_started(tmp_path:
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
+OWN_TESTS = """\
+#!/bin/sh
+case "$*" in
+*TestGood*) echo "--- PASS: TestGood (0.00s)" ;;
+*TestElsewhere*) echo "    a_test.go:1: it is for two"; echo "--- SKIP: TestElsewhere (0.00s)" ;;
+*TestMore*) echo "    a_test.go:2: kafka server: The version of API is not supported"; exit 1 ;;
+*) echo "    a_test.go:3: expected one"; echo "--- FAIL: TestBad (0.00s)"; exit 1 ;;
+esac
+"""
+
+
+def test_what_a_clients_own_tests_say_is_told_apart(tmp_path: Path) -> None:
+    tests = tmp_path / "own"
+    tests.write_text(OWN_TESTS)
+    tests.chmod(0o755)
+    program = [sys.executable, str(PROGRAMS / "go" / "own.py"), str(tests)]
+    names = ["TestGood", "TestElsewhere", "TestMore", "TestBad"]
+    assert run_features(program, "nowhere:9", names, PROGRAM_SECONDS_MAX) == {
+        "TestGood": Result("passed"),
+        "TestElsewhere": Result("absent", "it is for two"),
+        "TestMore": Result("refused", "kafka server: The version of API is not supported"),
+        "TestBad": Result("failed", "expected one"),
+    }
+
+
 def suite_of(name: str, prepare: Prepare) -> Suite:
     features = {"one": "one", "two": "two", "three": "three"}
     absent = {"three": "it has none"}

@@ -14,6 +14,7 @@ from compat_tests.suites.features import (
     FEATURES,
     FRANZ_GO_OWN,
     NEXT_GENERATION,
+    SARAMA_OWN,
     USERS,
 )
 from compat_tests.suites.install import SUITES as PROGRAMS
@@ -56,7 +57,13 @@ def franz_go(version: str, folder: Path) -> list[str]:
 
 
 def franz_go_own(version: str, folder: Path) -> list[str]:
-    tests = go_tests(folder, "github.com/twmb/franz-go", version, "pkg/kgo")
+    tests = go_tests(folder, f"github.com/twmb/franz-go@v{version}", "pkg/kgo")
+    return [sys.executable, str(PROGRAMS / "go" / "own.py"), tests]
+
+
+def sarama_own(version: str, folder: Path) -> list[str]:
+    stand_in = PROGRAMS / "sarama" / "own" / "functional_test.go"
+    tests = go_tests(folder, f"github.com/IBM/sarama@v{version}", ".", stand_in)
     return [sys.executable, str(PROGRAMS / "go" / "own.py"), tests]
 
 
@@ -181,7 +188,7 @@ SUITES: Final[tuple[Suite, ...]] = (
         "sarama",
         "1.61.1",
         prepare=sarama,
-        origin="the tests in its module want five brokers behind a proxy",
+        origin="the tests in its module have a table of their own",
         more=USERS,
     ),
     Suite(
@@ -191,11 +198,24 @@ SUITES: Final[tuple[Suite, ...]] = (
         sarama,
         features=AS_SARAMA,
     ),
+    Suite(
+        "sarama-own",
+        ("1.61.1",),
+        "its own: the functional tests in its module that one broker without a proxy can pass, but "
+        "for those of transactions",
+        sarama_own,
+        features={name: name for name in SARAMA_OWN},
+        expected={
+            "TestFuncAdminQuotas": Result("refused", "this broker has no quotas to set"),
+            "TestFuncAdminUpdateFeatures": Result("refused", "its features are what they are"),
+            "TestFuncDescribeProducers": Result("refused", "it tells nobody of its producers"),
+        },
+    ),
     client(
         "kafka-go",
         "0.4.51",
         prepare=kafka_go,
-        origin="the tests in its module are not run here",
+        origin="the tests in its module know one port only, and are not run here",
         more=USERS,
         absent={
             **dict.fromkeys(("sticky", "cooperative"), "it has range and round robin only"),

@@ -3,6 +3,7 @@ own below the cache. What is there already, made of the same things, is not made
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -82,16 +83,23 @@ def go_program(folder: Path, name: str, *modules: str) -> list[str]:
     return [str(folder / "matrix")]
 
 
-def go_tests(folder: Path, module: str, version: str, package: str) -> str:
-    """The program that `go test` makes of the tests that a package in a module has."""
+def go_tests(folder: Path, module: str, package: str, *others: Path) -> str:
+    """The program that Go makes of the tests in a package of a module, in which some files of ours
+    take the place of those with their names."""
     go = need("go")
 
     def make() -> None:
-        call([go, "mod", "init", "own"], folder)
-        call([go, "get", "-t", f"{module}/{package}@v{version}"], folder)
-        call([go, "test", "-c", "-o", "own", f"{module}/{package}"], folder)
+        found = json.loads(call([go, "mod", "download", "-json", module], folder))
+        shutil.copytree(found["Dir"], folder / "module", copy_function=shutil.copyfile)
+        # What Go has brought here is for reading only.
+        for directory in (folder / "module", *(folder / "module").glob("**/")):
+            directory.chmod(0o755)
+        place = folder / "module" / package
+        for other in others:
+            shutil.copy(other, place)
+        call([go, "test", "-c", "-tags", "functional", "-o", str(folder / "own"), "."], place)
 
-    made_of([module, version, package], folder, make)
+    made_of([module, package, *(other.read_text() for other in others)], folder, make)
     return str(folder / "own")
 
 

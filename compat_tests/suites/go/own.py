@@ -1,5 +1,5 @@
-"""Runs the tests of franz-go's own module, each as a feature: `own.py TESTS SERVERS TEST...`; see
-`checks.py`. TESTS is what `go test -c` made of them."""
+"""Runs the tests of a Go client's own module, each as a feature; see `checks.py`. The command is
+`own.py TESTS SERVERS TEST...`, and TESTS what `go test -c` made of them."""
 
 from __future__ import annotations
 
@@ -8,23 +8,33 @@ import re
 import subprocess
 import sys
 
-from compat_tests.suites.checks import Check, Skipped, run
+from compat_tests.suites.checks import Check, Refused, Skipped, run
 
 TEST_SECONDS_MAX = 140
 # One broker has no three replicas, and half a million records take long.
-SETTINGS = {"KGO_TEST_RF": "1", "KGO_TEST_RECORDS": "20000", "KGO_LOG_LEVEL": "none"}
+SETTINGS = {
+    "KGO_TEST_RF": "1",
+    "KGO_TEST_RECORDS": "20000",
+    "KGO_LOG_LEVEL": "none",
+    "KAFKA_VERSION": "4.3.1",
+}
+REFUSED = re.compile(
+    r"kafka server: (The version of API is not supported|Transactional ID authorization failed)"
+)
 
 
 def own(tests: str, name: str) -> Check:
     def check(servers: str) -> None:
         done = subprocess.run(
             [tests, "-test.v", "-test.run", f"^{name}$", "-test.timeout", f"{TEST_SECONDS_MAX}s"],
-            env={**os.environ, **SETTINGS, "KGO_SEEDS": servers},
+            env={**os.environ, **SETTINGS, "KGO_SEEDS": servers, "SARAMA_SERVERS": servers},
             capture_output=True,
             text=True,
         )
         if re.search(rf"^--- SKIP: {name} ", done.stdout, re.MULTILINE):
             raise Skipped(last_words(done.stdout))
+        if done.returncode and (words := REFUSED.search(done.stdout)):
+            raise Refused(words[0])
         if done.returncode:
             raise AssertionError(last_words(done.stdout))
         assert f"--- PASS: {name} " in done.stdout
@@ -34,8 +44,8 @@ def own(tests: str, name: str) -> Check:
 
 def last_words(said: str) -> str:
     """The last line in which a test says something, without where it does."""
-    found = re.findall(r"^ +\w+\.go:\d+: (.*)$", said, re.MULTILINE)
-    return str(found[-1]) if found else "it says nothing"
+    found = re.findall(r"^ +\w+\.go:\d+: +(\S.*)$", said, re.MULTILINE)
+    return str(found[-1]) if found else said.strip().rpartition("\n")[2]
 
 
 if __name__ == "__main__":
