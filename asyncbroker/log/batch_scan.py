@@ -2,8 +2,9 @@
 
 A batch is good if its CRC fits and its offsets have their place. Neither the base offset nor the
 length is under the CRC. A wrong length leads to what is no batch, or to one whose CRC does not
-fit. A wrong base offset collides with that of the batch before or after; which of the two lies is
-told by which of them leaves a gap. Gaps alone are not damage, since compaction makes them.
+fit. A wrong base offset collides with those of its neighbours: of several that cannot all be true
+those lie which leave the most of them in peace (`_first_true`). Gaps alone are not damage, since
+compaction makes them.
 
 Damage ends where the next good batch begins. If what the damaged header says of its size leads to
 one, that is it. It also is if that one is damaged itself, but the offset that is due there by the
@@ -49,6 +50,13 @@ OLD_MESSAGE_BYTES_MAX: Final = 64 << 20
 _CHUNK_BYTES: Final = 1 << 20
 # How far in offsets the next batch can be: what one segment may hold.
 _OFFSETS_AHEAD_MAX: Final = 1 << 31
+# How many batches have to agree with one that leaves a gap, and how many are looked at if they do
+# not.
+_FOLLOWERS: Final = 2
+_CHAIN_MAX: Final = 8
+# What it counts that a batch tells the truth, without a gap before it: more than with one.
+_FITS: Final = 1.5
+_FITS_WHAT_IS_KNOWN: Final = 1.6
 
 
 class Readable(Protocol):
@@ -95,12 +103,17 @@ class _Claim(NamedTuple):
     crc: int
 
 
-class _Bad(Exception):
-    """What is wrong at a position; with the header, as far as it makes sense."""
+class _Link(NamedTuple):
+    """A batch of a chain, with how many offsets, at least, and how many damaged stretches lie
+    between its beginning and the batch."""
 
-    def __init__(self, reason: str, header: BatchHeader | None = None) -> None:
-        super().__init__(reason)
-        self.header = header
+    batch: GoodBatch
+    offsets_before: int
+    holes_before: int
+
+
+class _Bad(Exception):
+    """What is wrong at a position."""
 
 
 @dataclass(slots=True)
@@ -127,67 +140,133 @@ class BatchScan:
     def run(self, position: int, next_offset: int) -> Iterator[GoodBatch | Damage]:
         """What is there from `position` on, where a batch begins whose offset is expected to be
         `next_offset`, or later."""
-        # The last batch, if it left a gap, and the offset that it was expected to have.
-        doubtful: tuple[GoodBatch, int] | None = None
-        while position < self.limit and (position < self.stop or doubtful is not None):
+        while position < self.limit and position < self.stop:
             hole = self.holes.get(position)
             if hole is not None:
-                if doubtful is not None:
-                    yield doubtful[0]
-                    doubtful = None
                 yield Damage(position, hole.end, hole.first_offset, hole.next_offset, "")
                 position, next_offset = hole.end, hole.next_offset
                 continue
+            end: int = position
+            found: int | None = None
+            reason = ""
             try:
-                header = self._check(position, next_offset, may_skip=self.end_offset is not None)
+                header = self._whole(position)
             except _Bad as bad:
-                damage = self._blame(position, next_offset, bad, doubtful)
-                if doubtful is not None and damage.position == position:
-                    yield doubtful[0]
-                doubtful = None
-                yield damage
-                if damage.next_offset is None:
-                    return
-                position, next_offset = damage.end, damage.next_offset
-                continue
-            if doubtful is not None:
-                yield doubtful[0]
-                doubtful = None
-            if header.base_offset > next_offset:
-                doubtful = (GoodBatch(header, position), next_offset)
+                reason = str(bad)
+                end, found = self._next_good(position, next_offset)
+                if found is not None and end < self.limit:
+                    # What was damaged had an offset at least.
+                    end, found = self._first_true(end, next_offset + 1, found)
             else:
-                yield GoodBatch(header, position)
+                if not self._is_due(header, position, next_offset):
+                    end, found = self._first_true(position, next_offset, None)
+                    reason = f"offset {header.base_offset}, not {next_offset}"
+                if end == position:
+                    yield GoodBatch(header, position)
+                    position, next_offset = position + header.size, header.next_offset
+                    continue
+            yield Damage(position, end, next_offset, found, reason)
+            if found is None:
+                return
+            position, next_offset = end, found
+
+    # ---- offsets
+
+    def _is_due(self, header: BatchHeader, position: int, next_offset: int) -> bool:
+        """Whether the batch with a good CRC that begins at `position` surely has its own offset: it
+        is the one that is due, or leaves a gap, where there may be some, and is followed by others
+        that think so too."""
+        if header.base_offset == next_offset:
+            return header.next_offset <= self._offset_limit(next_offset)
+        if self.end_offset is None or header.base_offset < next_offset:
+            return False
+        for _ in range(_FOLLOWERS):
             position += header.size
             next_offset = header.next_offset
-        if doubtful is not None:
-            yield doubtful[0]
+            if next_offset > self.end_offset:
+                return False
+            if position >= self.limit or position in self.holes:
+                return True
+            try:
+                header = self._header(position)
+            except _Bad:
+                return False
+            if header.base_offset < next_offset:
+                return False
+        return True
 
-    def _blame(
-        self,
-        position: int,
-        next_offset: int,
-        bad: _Bad,
-        doubtful: tuple[GoodBatch, int] | None,
-    ) -> Damage:
-        """The damage that shows at `position`: there, or in the batch before, if that has left a
-        gap into which this one would fit."""
-        if doubtful is not None and bad.header is not None:
-            (before, at), expected = doubtful
-            if bad.header.base_offset == expected + before.last_offset_delta + 1:
-                reason = f"offset {before.base_offset}, not {expected}"
-                return Damage(at, position, expected, bad.header.base_offset, reason)
-        end, found = self._next_good(position, next_offset)
-        return Damage(position, end, next_offset, found, str(bad))
+    def _first_true(
+        self, position: int, next_offset: int, found: int | None
+    ) -> tuple[int, int | None]:
+        """The first batch from `position` on whose base offset is not the one that lies; its
+        position and offset. At the end of the segment, the offset there.
 
-    def _check(self, position: int, next_offset: int, *, may_skip: bool) -> BatchHeader:
-        """The header of the good batch at `position`, which may skip offsets, or not."""
+        A CRC covers how many offsets a batch has, and not which. So of the batches that follow one
+        another here those lie that have to, for as many as possible to tell the truth: each begins
+        at least as far behind the one before as there are offsets in between; exactly as far where
+        there are no gaps. If `found` is given, damage lies before, with `next_offset` offsets or
+        more; `found` stands for a batch that is damaged as well.
+        """
+        chain, end = self._chain(position, next_offset)
+        if not chain or chain[0].batch.position != position:
+            return position, next_offset if found is None else found
+        offsets_before = chain[-1].offsets_before + chain[-1].batch.header.last_offset_delta + 1
+        limit = self._offset_limit(next_offset)
+        may_skip = self.end_offset is not None
+        # Of each batch as the last one that is true: how well that fits, and the first true one.
+        best: list[tuple[float, int] | None] = []
+        for at, link in enumerate(chain):
+            offset = link.batch.header.base_offset
+            fits: tuple[float, int] | None = None
+            if offset + offsets_before - link.offsets_before <= limit:
+                rest = offset - next_offset - link.offsets_before
+                if rest == 0 or (rest > 0 and (may_skip or found is not None or link.holes_before)):
+                    fits = (_FITS_WHAT_IS_KNOWN if rest == 0 else 1.0, -at)
+                for known, other in zip(best, chain, strict=False):
+                    rest = offset - other.batch.header.base_offset
+                    rest -= link.offsets_before - other.offsets_before
+                    is_gap = may_skip or link.holes_before > other.holes_before
+                    if known is not None and (rest == 0 or (rest > 0 and is_gap)):
+                        fits = max(
+                            fits or (0.0, 0), (known[0] + (1.0 if rest else _FITS), known[1])
+                        )
+            best.append(fits)
+        score, first = max((each for each in best if each is not None), default=(0.0, 0))
+        if score:
+            return chain[-first].batch.position, chain[-first].batch.header.base_offset
+        if end >= self.limit:
+            return self.limit, self.end_offset
+        hole = self.holes.get(end)
+        return end, next_offset + offsets_before if hole is None else hole.first_offset
+
+    def _chain(self, position: int, next_offset: int) -> tuple[list[_Link], int]:
+        """Some of the batches with good CRCs from `position` on, and where the last of them ends;
+        what is damaged between them is stepped over."""
+        chain: list[_Link] = []
+        end = position
+        offsets_before = holes_before = 0
+        while position < self.limit and position not in self.holes and len(chain) < _CHAIN_MAX:
+            try:
+                header = self._whole(position)
+            except _Bad:
+                position, found = self._next_good(position, next_offset)
+                offsets_before += 1
+                holes_before += 1
+                if found is None or holes_before > _CHAIN_MAX:
+                    break
+                continue
+            chain.append(_Link(GoodBatch(header, position), offsets_before, holes_before))
+            offsets_before += header.last_offset_delta + 1
+            position = end = position + header.size
+        return chain, end
+
+    # ---- bytes
+
+    def _whole(self, position: int) -> BatchHeader:
+        """The header of the batch at `position`, whose CRC is right."""
         header = self._header(position)
         if not self._is_crc_right(header, position):
-            raise _Bad("the CRC does not match", header)
-        if header.base_offset < next_offset or header.next_offset > self._offset_limit(next_offset):
-            raise _Bad(f"offset {header.base_offset} here, not {next_offset}", header)
-        if header.base_offset != next_offset and not may_skip:
-            raise _Bad(f"offset {header.base_offset}, not {next_offset}", header)
+            raise _Bad("the CRC does not match")
         return header
 
     def _offset_limit(self, next_offset: int) -> int:
@@ -300,10 +379,12 @@ class BatchScan:
         if hole is not None:
             return hole.first_offset
         try:
-            header = self._check(position, next_offset, may_skip=True)
+            header = self._whole(position)
         except _Bad:
             return None
-        return header.base_offset
+        is_possible = next_offset <= header.base_offset
+        is_possible &= header.next_offset <= self._offset_limit(next_offset)
+        return header.base_offset if is_possible else None
 
     def _goes_on(self, position: int) -> bool:
         """Whether what follows the batch at `position` shows that it is no part of another."""
@@ -317,7 +398,7 @@ class BatchScan:
                 header = self._header(position)
             except _Bad:
                 return next_offset == self.promised_offset
-            if header.base_offset < next_offset:
+            if header.base_offset < next_offset and not self._is_crc_right(header, position):
                 return False
             if header.base_offset == self.promised_offset:
                 return True

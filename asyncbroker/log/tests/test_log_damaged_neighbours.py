@@ -1,0 +1,117 @@
+"""Several damaged batches near one another in random logs: the others tell which of them lies."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from asyncbroker.log.batch_scan import BatchScan, GoodBatch
+from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.tests.log_harness import batch
+from asyncbroker.protocol.records import read_header, stamp
+
+SEEDS = 60
+COUNT = 14
+# So many batches lie between the first one and the last one that are damaged, at most.
+NEAR = 4
+
+Damage = Callable[[bytearray, int, int, random.Random], None]
+
+
+def flip(data: bytearray, at: int, chance: random.Random, bits: int = 8) -> None:
+    data[at] ^= 1 << chance.randrange(bits)
+
+
+OFFSETS: dict[str, Damage] = {
+    "offset": lambda data, at, size, chance: flip(data, at + 7, chance),
+    "near offset": lambda data, at, size, chance: flip(data, at + 7, chance, 3),
+    "far offset": lambda data, at, size, chance: flip(data, at + chance.randrange(4, 7), chance),
+}
+OTHERS: dict[str, Damage] = {
+    "payload": lambda data, at, size, chance: flip(data, at + size - 2, chance),
+    "CRC": lambda data, at, size, chance: flip(data, at + 18, chance),
+    "magic": lambda data, at, size, chance: flip(data, at + 16, chance),
+    "length": lambda data, at, size, chance: flip(data, at + 11, chance),
+    "huge length": lambda data, at, size, chance: flip(data, at + 8, chance, 7),
+    "offset delta": lambda data, at, size, chance: flip(data, at + 26, chance, 4),
+    "zeros": lambda data, at, size, chance: data.__setitem__(slice(at, at + size), bytes(size)),
+}
+
+
+class Outcome(NamedTuple):
+    """Batches by their number: at another offset than their own, or refused without a reason."""
+
+    moved: list[int]
+    refused: list[int]
+
+
+def scanned(seed: int, damages: dict[str, Damage], count: int, *, is_newest: bool) -> Outcome:
+    """What a scan makes of a log without gaps of which `count` batches are damaged."""
+    chance = random.Random(seed)
+    data = bytearray()
+    places: list[tuple[int, int]] = []
+    offset = 0
+    for _ in range(COUNT):
+        values = [b"x" * chance.randrange(5, 40) for _ in range(chance.randrange(1, 4))]
+        written = batch(*values)
+        stamp(written, offset, 0)
+        places.append((len(data), offset))
+        offset = read_header(written).next_offset
+        data += written
+    sizes = [read_header(data, at).size for at, _ in places]
+    first = chance.randrange(1, COUNT - NEAR - 1)
+    damaged = chance.sample(range(first, first + NEAR + 1), count)
+    for number in damaged:
+        damage = damages[chance.choice(list(damages))]
+        damage(data, places[number][0], sizes[number], chance)
+    file = MemoryFiles().open("log", create=True)
+    file.pwrite(data, 0)
+    scan = BatchScan(
+        file, 0, len(data), end_offset=None if is_newest else offset, promised_offset=offset
+    )
+    found = {
+        each.position: each.header.base_offset
+        for each in scan.run(0, 0)
+        if isinstance(each, GoodBatch)
+    }
+    # What an attacker has put there would be at a position of its own.
+    assert set(found) <= {at for at, _ in places}
+    return Outcome(
+        [number for number, (at, own) in enumerate(places) if found.get(at, own) != own],
+        [
+            number
+            for number, (at, _) in enumerate(places)
+            if at not in found and number not in damaged
+        ],
+    )
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_offsets_that_lie_are_told_by_the_others(count: int) -> None:
+    for seed in range(SEEDS):
+        assert scanned(seed, OFFSETS, count, is_newest=True) == ([], []), seed
+
+
+def test_where_gaps_are_possible_two_that_lie_are_told_as_well() -> None:
+    for seed in range(SEEDS):
+        assert scanned(seed, OFFSETS, 2, is_newest=False) == ([], []), seed
+
+
+@pytest.mark.parametrize("is_newest", [True, False])
+def test_one_that_is_damaged_in_any_way_takes_no_other_with_it(is_newest: bool) -> None:
+    for seed in range(SEEDS):
+        outcome = scanned(seed, {**OFFSETS, **OTHERS}, 1, is_newest=is_newest)
+        assert outcome == ([], []), seed
+
+
+def test_of_two_that_are_damaged_in_any_way_none_is_served_at_another_offset() -> None:
+    for seed in range(SEEDS):
+        assert scanned(seed, {**OFFSETS, **OTHERS}, 2, is_newest=True).moved == [], seed
+
+
+def test_damage_to_anything_but_offsets_moves_nothing() -> None:
+    for seed in range(SEEDS):
+        assert scanned(seed, OTHERS, 4, is_newest=False).moved == [], seed
