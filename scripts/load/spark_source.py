@@ -216,6 +216,7 @@ def compare(
             place = Place(spark, servers, folder, counts)
             results.append(measure(case, place, arguments.rounds, broker_pid))
             print(line(results[-1]), flush=True)
+            save(results, {})
         spark.stop()
     sessions: dict[str, dict[str, float]] = {}
     if ONE_PARTITION_CASE in chosen:
@@ -225,6 +226,14 @@ def compare(
         found = sessions[FIRST_ROW_CASE] = first_rows(servers, arguments.rounds)
         print(f"{FIRST_ROW_CASE}: " + ", ".join(f"{n} {s:.1f} s" for n, s in found.items()))
     return results, sessions
+
+
+def save(results: list[Result], sessions: dict[str, dict[str, float]]) -> None:
+    """Writes what there is so far, so that a case that fails takes only itself along."""
+    output = Path("bench-output")
+    output.mkdir(exist_ok=True)
+    cases = {result.case.name: result.as_json() for result in results}
+    (output / "bench-spark.json").write_text(json.dumps({"cases": cases, **sessions}, indent=1))
 
 
 def main() -> int:
@@ -241,10 +250,7 @@ def main() -> int:
         folder.mkdir()
         with asyncbroker(data) as broker:
             results, sessions = compare(arguments, broker.address, broker.pid, folder)
-    output = Path("bench-output")
-    output.mkdir(exist_ok=True)
-    cases = {result.case.name: result.as_json() for result in results}
-    (output / "bench-spark.json").write_text(json.dumps({"cases": cases, **sessions}, indent=1))
+    save(results, sessions)
     if arguments.write_docs:
         put_into(PAGE, table(results, sessions, arguments.rounds, arguments.records))
     return 0
