@@ -65,7 +65,11 @@ STORAGE_ERROR_VERSION: Final = 6
 ZSTD_VERSION: Final = 10
 
 # Ranges below this are read into the response: up to here a copy costs less than a `sendfile`.
-INLINE_BYTES_MAX: Final = 32 * 1024
+INLINE_BYTES_MIN: Final = 32 * 1024
+# Up to this it costs as much, and does not depend on what the system says is in memory. So much in
+# one response, and the rest is sent from where it is: a copy of all would hold up the loop.
+INLINE_BYTES_MAX: Final = 64 * 1024
+INLINE_TOGETHER_BYTES_MAX: Final = 256 * 1024
 
 
 def handle(
@@ -315,6 +319,7 @@ class _Fetch:
         """Reads small ranges into the answers; returns whether the large ones can be sent from
         where they are, too. If not, `load_from_disk` must follow."""
         is_loaded = True
+        room = INLINE_TOGETHER_BYTES_MAX
         for look in self._looks:
             partition, located = look.partition, look.located
             if partition is None or located is None:
@@ -322,9 +327,11 @@ class _Fetch:
             if not located.is_trusted or self._has_aborted(partition):
                 is_loaded = False
                 continue
-            if located.size >= INLINE_BYTES_MAX:
+            size = located.size
+            if size >= INLINE_BYTES_MIN and size > min(INLINE_BYTES_MAX, room):
                 is_loaded &= self._version >= ZSTD_VERSION and located.is_resident()
                 continue
+            room -= size
             try:
                 records = located.read_nowait()
             except OSError as error:
@@ -345,7 +352,7 @@ class _Fetch:
             partition, located = look.partition, look.located
             if partition is None or located is None:
                 continue
-            is_large = located.size >= INLINE_BYTES_MAX and self._version >= ZSTD_VERSION
+            is_large = located.size >= INLINE_BYTES_MIN and self._version >= ZSTD_VERSION
             is_sent = is_large and located.is_trusted and located.is_resident()
             if is_sent and not self._has_aborted(partition):
                 continue

@@ -27,7 +27,7 @@ _LARGE_BYTES: Final = 64 << 10
 _F_FULLFSYNC: Final = 51  # macOS, where fsync() leaves the data in the drive's cache
 _SYNC_FILE_RANGE_WRITE: Final = 2
 _SYS_CACHESTAT: Final = 451  # the same number on every architecture
-# So many ranges are looked at closely after one that was not in memory.
+# So many ranges of a file are looked at closely after one that was not in memory.
 _DOUBTS: Final = 4096
 # What a file system or kernel answers that does not know a call: the fallback is used instead.
 _UNSUPPORTED: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM})
@@ -170,15 +170,16 @@ def _is_resident(libc: ctypes.CDLL) -> Callable[[int, int, int], bool]:
 
     cachestat counts pages that are still being read, and to read these is to wait for the disk.
     A reader's own reads begin with a range that is not there, so after one of those mincore, which
-    knows the difference, has to agree for a while. And it counts too few pages of some ranges that
-    were just written (Linux 6, large folios), so mincore has to agree to that, too.
+    knows the difference, has to agree for a while. It also has to agree that something is not
+    there: one such answer is dear.
     """
     syscall = libc.syscall
     is_known = True
-    doubts = 0
+    # By descriptor, so that who reads an old log leaves those of others alone.
+    doubts: dict[int, int] = {}
 
     def is_resident(fd: int, position: int, size: int) -> bool:
-        nonlocal is_known, doubts
+        nonlocal is_known
         if size <= 0:
             return True
         if is_known:
@@ -196,11 +197,12 @@ def _is_resident(libc: ctypes.CDLL) -> Callable[[int, int, int], bool]:
                 if found.cached < count:
                     if resident_by_mincore(libc, fd, position, size):
                         return True
-                    doubts = _DOUBTS
+                    doubts[fd] = _DOUBTS
                     return False
-                if not doubts:
+                left = doubts.get(fd, 0)
+                if not left:
                     return True
-                doubts -= 1
+                doubts[fd] = left - 1
                 return resident_by_mincore(libc, fd, position, size)
             # Old kernels do not have it, some sandboxes forbid it: not asked again.
             is_known = False

@@ -120,6 +120,22 @@ async def test_large_ranges_are_sent_from_the_file_and_small_ones_are_read() -> 
         assert len(bytes_of(large)) > LARGE
 
 
+@pytest.mark.parametrize(
+    ("size", "read_count"), [(20_000, 9), (40_000, 6), (60_000, 4), (70_000, 0)]
+)
+async def test_what_is_read_into_one_answer_is_limited(size: int, read_count: int) -> None:
+    """Middling ranges are read up to a sum, so that the loop does not copy for a long time."""
+    async with under_test() as test:
+        await test.topic(partitions=9)
+        for index in range(9):
+            await test.produce(batch_of(value=bytes(size)), index=index)
+        request = fetch_request({("flights", index): 0 for index in range(9)})
+        answers = answers_of(await test.ask(request, 12))
+        are_read = [isinstance(answer.records, (bytes, bytearray)) for answer in answers]
+        assert are_read == [True] * read_count + [False] * (9 - read_count)
+        assert all(len(bytes_of(answer)) > size for answer in answers)
+
+
 @pytest.mark.parametrize("is_clean", [True, False], ids=["clean stop", "crash"])
 async def test_the_ends_do_not_go_backwards_over_a_restart(is_clean: bool) -> None:
     """Also right after it, before anything is appended."""

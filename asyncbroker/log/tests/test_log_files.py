@@ -212,11 +212,38 @@ def test_what_is_still_being_read_is_not_in_memory_yet(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is in memory")
+def test_who_reads_an_old_log_leaves_those_of_others_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a range that is not there its file is looked at closely for a while, and no other."""
+    asked: list[int] = []
+
+    def refusing(libc: Any, fd: int, position: int, size: int) -> bool:
+        asked.append(fd)
+        return False
+
+    monkeypatch.setattr(calls_of_the_system, "resident_by_mincore", refusing)
+    files = [RealFiles(portable=False).open(str(tmp_path / name), create=True) for name in "ab"]
+    for file in files:
+        file.pwrite(b"x" * 8192, 0)
+    old, other = (file.fileno() for file in files)
+    assert old is not None
+    assert other is not None
+    is_resident = calls_of_the_system._is_resident(ctypes.CDLL(None, use_errno=True))
+    if not is_resident(old, 0, 8192):
+        pytest.skip("the system has no cachestat")
+    assert not is_resident(old, 0, 1 << 20)  # there is not so much of it
+    assert not is_resident(old, 0, 8192)
+    assert is_resident(other, 0, 8192)
+    assert asked == [old, old]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is in memory")
 def test_a_count_that_is_too_low_is_held_against_the_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """cachestat does not see all of some ranges that were just written; a reader of these must not
-    be sent to a thread, and nobody else has to be asked twice from then on."""
+    """A reader of what is in memory must not be sent to a thread, and nobody has to be asked twice
+    from then on."""
     asked: list[int] = []
 
     def counting(libc: Any, fd: int, position: int, size: int) -> bool:
