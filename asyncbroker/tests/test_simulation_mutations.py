@@ -15,6 +15,7 @@ from asyncbroker.commits import Commits
 from asyncbroker.coordinator import coordinator, offset_requests
 from asyncbroker.coordinator.group import Group
 from asyncbroker.coordinator.offsets import Offsets
+from asyncbroker.handlers.produce_single import SingleWait
 from asyncbroker.log import checking, damage_search
 from asyncbroker.log.durability import Durability
 from asyncbroker.log.log_directory import LogDirectory
@@ -39,6 +40,23 @@ def found_in(*names: str, change: Callable[[Run], object] | None = None) -> int:
 def test_an_ack_before_the_fsync_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Commits, "durable", lambda *_: None)
     found_in("lost-write", "lost-commit", "stale-commit")
+
+
+def test_a_produce_answered_before_the_fsync_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Commits, "call_when_durable", lambda *_: False)
+    found_in("lost-write")
+
+
+def test_a_round_that_is_answered_when_it_begins_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = SingleWait.begin
+
+    def early(self: SingleWait, timeout_ms: int) -> Any:
+        later = begin(self, timeout_ms)
+        self.durable(None)
+        return later
+
+    monkeypatch.setattr(SingleWait, "begin", early)
+    found_in("lost-write")
 
 
 def test_a_directory_that_is_not_synced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
