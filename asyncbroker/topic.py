@@ -18,7 +18,7 @@ class Topic:
     __slots__ = (
         "changing",
         "config",
-        "is_deleting",
+        "is_deleted",
         "is_internal",
         "name",
         "partitions",
@@ -33,16 +33,14 @@ class Topic:
         self.partitions = partitions
         self.config = config
         self.is_internal = name in INTERNAL_TOPICS
-        self.is_deleting = False
+        self.is_deleted = False
         # Held while the store is told about a change: it is told all there is about the topic.
         self.changing = asyncio.Lock()
 
-    def check_not_deleting(self) -> None:
-        """Raises KafkaError for a topic on its way out."""
-        if self.is_deleting:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {self.name} is being deleted"
-            )
+    def check_not_deleted(self) -> None:
+        """Raises KafkaError for a topic that was deleted while somebody waited to change it."""
+        if self.is_deleted:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {self.name} was deleted")
 
     def configure(self, config: TopicConfig) -> None:
         """Puts other settings in force."""

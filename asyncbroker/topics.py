@@ -85,7 +85,7 @@ class Topics:
         # Names in use by collision key, including those of topics that are being created.
         self._names: dict[str, str] = {}
         self._creating: dict[str, asyncio.Task[Topic]] = {}
-        self._removing: dict[str, asyncio.Task[None]] = {}
+        self._removing: dict[str, asyncio.Future[None]] = {}
         # Topics that are stored but could not be created, until the store has forgotten them too.
         self._half_made: dict[str, StoredTopic] = {}
         # A storm of creations must leave threads for those who wait for their records.
@@ -111,11 +111,14 @@ class Topics:
     # ---- creating
 
     def check_new(self, name: str, partition_count: int) -> None:
-        """Raises KafkaError when a topic of this name and size cannot be created now."""
+        """Raises KafkaError when a topic of this name and size cannot be created now. Whether one
+        that is being created stands in the way shows when that has come to its end."""
         check_topic_name(name)
         self._check_online()
-        if name in self._by_name or name in self._creating:
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
+        if name in self._by_name:
+            raise _exists(name)
+        if name in self._creating:
+            return
         other = self._names.get(collision_key(name))
         if other is not None and other != name:
             raise KafkaError(
@@ -140,6 +143,8 @@ class Topics:
         The future is done when the topic is durable and in use, or fails with KafkaError.
         """
         self.check_new(name, partition_count)
+        if (other := self._creating.get(name)) is not None:
+            return self._run(self._refuse_after(other), f"create topic {name} again")
         self._names[collision_key(name)] = name
         self.partition_count += partition_count
         task = self._run(self._create(name, partition_count, overrides), f"create topic {name}")
@@ -166,9 +171,15 @@ class Topics:
             return asyncio.shield(creation)
         return self.create(name, partition_count, overrides)
 
+    async def _refuse_after(self, creation: asyncio.Task[Topic]) -> Topic:
+        """Says that the topic exists once it does: until then its creation may fail, and whoever
+        asked again, having lost the first answer, would take it for made."""
+        topic = await asyncio.shield(creation)
+        raise _exists(topic.name)
+
     async def _create(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> Topic:
         if (removal := self._removing.get(name)) is not None:
-            await asyncio.wait([removal])
+            await asyncio.shield(removal)
         await self._unmake(name)
         await self._forget_offsets(name)
         stored = StoredTopic(name, new_topic_id(self._random_bytes), partition_count, {**overrides})
@@ -202,7 +213,6 @@ class Topics:
     def check_growth(self, topic: Topic, partition_count: int) -> None:
         """Raises KafkaError when the topic cannot have so many partitions, of which some are new:
         there is no way to take partitions away."""
-        topic.check_not_deleting()
         present = len(topic.partitions)
         if partition_count <= present:
             raise KafkaError(
@@ -214,11 +224,11 @@ class Topics:
     def add_partitions(self, topic: Topic, partition_count: int) -> asyncio.Future[None]:
         """Gives the topic `partition_count` partitions in all; those it has stay what they are. The
         future is done when the new ones are durable and in use, or fails with KafkaError."""
-        task = self._run(self._grow(topic, partition_count), f"grow topic {topic.name}")
-        return asyncio.shield(task)
+        return asyncio.shield(self._run(self._grow(topic, partition_count), f"grow {topic.name}"))
 
     async def _grow(self, topic: Topic, partition_count: int) -> None:
         async with topic.changing:
+            topic.check_not_deleted()
             self.check_growth(topic, partition_count)
             present = len(topic.partitions)
             self.partition_count += partition_count - present
@@ -370,28 +380,30 @@ class Topics:
     # ---- deleting
 
     def delete(self, topic: Topic) -> asyncio.Future[None]:
-        """Deletes a topic; raises KafkaError when somebody else is at it.
+        """Deletes a topic.
 
         The future is done when the topic is gone for good and its name is free; the files are
-        removed after that.
+        removed after that. It fails with KafkaError when the topic cannot be deleted, or has been
+        by somebody else: once that is durable, since until then it may fail.
         """
-        topic.check_not_deleting()
         self._check_online()
-        topic.is_deleting = True
-        task = self._run(self._delete(topic), f"delete topic {topic.name}")
-        self._removing[topic.name] = task
-        task.add_done_callback(lambda _: self._removing.pop(topic.name))
-        return asyncio.shield(task)
+        return asyncio.shield(self._run(self._delete(topic), f"delete topic {topic.name}"))
 
     async def _delete(self, topic: Topic) -> None:
         async with topic.changing:
+            topic.check_not_deleted()
+            removed = self._removing[topic.name] = asyncio.get_running_loop().create_future()
             try:
                 await self._metadata.write(
                     DeleteTopic(topic.topic_id), then=lambda: self._hide(topic)
                 )
-            except KafkaError:
-                topic.is_deleting = False
-                raise
+                await self._remove(topic)
+            finally:
+                del self._removing[topic.name]
+                removed.set_result(None)
+
+    async def _remove(self, topic: Topic) -> None:
+        """Gives the name of a topic that is no more to the next one, without its files."""
         for partition in topic.partitions:
             await partition.drain()
         await self._remove_logs(topic.stored({}), 0)
@@ -421,6 +433,7 @@ class Topics:
     def _hide(self, topic: Topic) -> None:
         """From here on the topic is gone for clients; waiting fetches are told."""
         self.version += 1
+        topic.is_deleted = True
         del self._by_name[topic.name]
         del self._by_id[topic.topic_id]
         self.partition_count -= len(topic.partitions)
@@ -445,15 +458,14 @@ class Topics:
 
     def set_overrides(self, topic: Topic, overrides: Mapping[str, str]) -> asyncio.Future[None]:
         """Gives the topic these settings of its own, which have been checked, in place of those it
-        has. Done when they are durable and in force; raises KafkaError for a topic on its way out.
-        """
-        topic.check_not_deleting()
+        has. Done when they are durable and in force; fails with KafkaError for a topic that was
+        deleted meanwhile."""
         task = self._run(self._set_overrides(topic, overrides), f"configure topic {topic.name}")
         return asyncio.shield(task)
 
     async def _set_overrides(self, topic: Topic, overrides: Mapping[str, str]) -> None:
         async with topic.changing:
-            topic.check_not_deleting()
+            topic.check_not_deleted()
             config = self.configs.of(overrides)
             await self._metadata.write(
                 PutTopic(topic.stored(config.overrides)), then=lambda: topic.configure(config)
@@ -478,6 +490,10 @@ class Topics:
         """Waits for all changes under way."""
         while self._tasks:
             await asyncio.wait(self._tasks)
+
+
+def _exists(name: str) -> KafkaError:
+    return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
 
 
 def new_topic_id(random_bytes: Callable[[int], bytes]) -> bytes:

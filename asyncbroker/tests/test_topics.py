@@ -284,15 +284,18 @@ async def test_a_creation_that_cannot_be_taken_back_either_is_taken_back_by_the_
         assert offsets_of(await test.fetch(0)) == [0]
 
 
+class FullStore(MemoryMetadataStore):
+    """Takes nothing while it is full."""
+
+    is_full = False
+
+    def apply(self, changes: object) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().apply(changes)  # type: ignore[arg-type]
+
+
 async def test_a_creation_that_cannot_be_stored_leaves_nothing() -> None:
-    class FullStore(MemoryMetadataStore):
-        is_full = False
-
-        def apply(self, changes: object) -> None:
-            if self.is_full:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            super().apply(changes)  # type: ignore[arg-type]
-
     machine = Machine()
     machine.metadata = store = FullStore()
     async with machine.broker() as test:
@@ -307,6 +310,30 @@ async def test_a_creation_that_cannot_be_stored_leaves_nothing() -> None:
         await test.topic("t")
         await test.broker.topics.delete(kept)
         assert test.broker.topics.get("kept") is None
+
+
+async def test_nobody_is_told_of_what_another_request_has_not_made_durable() -> None:
+    """A client that has lost its connection asks again, while its first request is under way."""
+    machine = Machine()
+    machine.metadata = store = FullStore()
+    async with machine.broker() as test:
+        topics, kept = test.broker.topics, await test.topic("kept")
+        store.is_full = True
+        changes = [topics.create("t", 1, {}) for _ in range(2)]
+        changes += [topics.delete(kept) for _ in range(2)]  # type: ignore[misc]
+        changes.append(topics.set_overrides(kept, {"segment.ms": "5"}))  # type: ignore[arg-type]
+        for outcome in await asyncio.gather(*changes, return_exceptions=True):
+            assert isinstance(outcome, KafkaError)
+            assert outcome.code is ErrorCode.KAFKA_STORAGE_ERROR
+        store.is_full = False
+        first, again = topics.create("t", 1, {}), topics.create("t", 1, {})
+        assert (await first).name == "t"
+        with pytest.raises(KafkaError, match="topic t exists"):
+            await again
+        deletion, again_deletion = topics.delete(kept), topics.delete(kept)
+        await deletion
+        with pytest.raises(KafkaError, match="topic kept was deleted"):
+            await again_deletion
 
 
 async def test_no_topic_comes_or_goes_while_the_directory_is_offline() -> None:
@@ -330,7 +357,7 @@ async def test_settings_of_a_topic_on_its_way_out_cannot_change() -> None:
         topic = await test.topic("t")
         deletion = test.broker.topics.delete(topic)
         with pytest.raises(KafkaError) as caught:
-            test.broker.topics.set_overrides(topic, {"segment.ms": "5"})
+            await test.broker.topics.set_overrides(topic, {"segment.ms": "5"})
         assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         await deletion
     async with machine.broker() as test:
