@@ -52,9 +52,10 @@ from asyncbroker.scrubber import Scrubber
 from asyncbroker.settings import InvalidSetting, broker_setting
 from asyncbroker.sqlite_metadata import FILE_NAME, SqliteMetadataStore
 from asyncbroker.storage import Storage
+from asyncbroker.topic import new_topic_id
 from asyncbroker.topic_config import TopicConfigs, automatic_topic
 from asyncbroker.topic_names import GROUP_METADATA_TOPIC
-from asyncbroker.topics import Topics, new_topic_id
+from asyncbroker.topics import Topics
 from asyncbroker.users import DECOY_KEY, DECOY_KEY_BYTES, Users
 from asyncbroker.workers import ThreadWorkers, Workers
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from asyncbroker.metadata_store import StoredTopic
 from asyncbroker.partition import Partition
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.topic_config import TopicConfig
 from asyncbroker.topic_names import INTERNAL_TOPICS
+
+# Ids that Kafka keeps for itself: none at all, and that of its metadata log.
+RESERVED_IDS: Final = frozenset({bytes(16), bytes(15) + b"\x01"})
 
 
 class Topic:
@@ -51,3 +55,11 @@ class Topic:
     def stored(self, overrides: Mapping[str, str]) -> StoredTopic:
         """The topic as the metadata store keeps it, with these settings of its own."""
         return StoredTopic(self.name, self.topic_id, len(self.partitions), dict(overrides))
+
+
+def new_topic_id(random_bytes: Callable[[int], bytes]) -> bytes:
+    """An id that no other topic has."""
+    topic_id = random_bytes(16)
+    while topic_id in RESERVED_IDS:
+        topic_id = random_bytes(16)
+    return topic_id

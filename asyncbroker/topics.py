@@ -27,7 +27,7 @@ from asyncbroker.log.errors import CorruptLog
 from asyncbroker.metadata_store import DeleteTopic, ForgetTopic, PutTopic, StoredTopic
 from asyncbroker.partition import Partition
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
-from asyncbroker.topic import Topic
+from asyncbroker.topic import Topic, new_topic_id
 from asyncbroker.topic_config import TopicConfig, TopicConfigs
 from asyncbroker.topic_names import check_topic_name, collision_key
 
@@ -45,9 +45,6 @@ Result = TypeVar("Result")
 TOPICS_OPENED_AT_ONCE: Final = 64
 
 THREADS_MAKING_LOGS: Final = 2
-
-# Ids that Kafka keeps for itself: none at all, and that of its metadata log.
-RESERVED_IDS: Final = frozenset({bytes(16), bytes(15) + b"\x01"})
 
 
 class Topics:
@@ -494,11 +491,3 @@ class Topics:
 
 def _exists(name: str) -> KafkaError:
     return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
-
-
-def new_topic_id(random_bytes: Callable[[int], bytes]) -> bytes:
-    """An id that no other topic has."""
-    topic_id = random_bytes(16)
-    while topic_id in RESERVED_IDS:
-        topic_id = random_bytes(16)
-    return topic_id
