@@ -16,6 +16,7 @@ from compat_tests.consumer_groups import SETTINGS as QUICK_GROUPS
 from compat_tests.kafka import Kafka
 from compat_tests.suites.all import SUITES
 from compat_tests.suites.install import ROOT, CannotInstall, kafka_classpath, kafka_version
+from compat_tests.suites.own.results import section
 from compat_tests.suites.report import BROKERS, OURS, Results, report
 from compat_tests.suites.run import load, run_suite, save
 from compat_tests.suites.suite import Suite
@@ -28,18 +29,18 @@ SETTINGS = (*QUICK_GROUPS, "offsets.retention.check.interval.ms=1000")
 
 
 @contextlib.contextmanager
-def ours(folder: Path) -> Iterator[str]:
+def ours(folder: Path, settings: tuple[str, ...] = SETTINGS) -> Iterator[str]:
     """This broker, on a data directory."""
-    with running(BrokerProcess(folder / "asyncbroker", SETTINGS)) as broker:
+    with running(BrokerProcess(folder / "asyncbroker", settings)) as broker:
         yield broker.bootstrap_servers
 
 
 @contextlib.contextmanager
-def kafka(folder: Path) -> Iterator[str]:
+def kafka(folder: Path, settings: tuple[str, ...] = SETTINGS) -> Iterator[str]:
     """Apache Kafka, one node."""
     # Where its process looks for the jars.
     os.environ["ASYNCBROKER_KAFKA_CLASSPATH"] = str(kafka_classpath(kafka_version()))
-    broker = Kafka(folder / "kafka", settings=SETTINGS)
+    broker = Kafka(folder / "kafka", settings=settings)
     broker.start()
     try:
         yield broker.servers
@@ -104,7 +105,7 @@ def write_report() -> bool:
     if missing:
         print(f"{REPORT.name} is as it was: {', '.join(missing)}")
         return False
-    REPORT.write_text(report(SUITES, results, kafka_version()))
+    REPORT.write_text(report(SUITES, results, kafka_version(), section()))
     print(f"written: {REPORT.relative_to(ROOT)}")
     return True
 

@@ -34,11 +34,11 @@ each has two; all records are read, each once; the second leaves, and the first 
 """
 
 
-def report(suites: tuple[Suite, ...], results: Results, kafka: str) -> str:
-    """The whole document."""
+def report(suites: tuple[Suite, ...], results: Results, kafka: str, own: str) -> str:
+    """The whole document; `own` tells of the clients' own suites."""
     parts = [HEAD.format(kafka=kafka), summary(suites, results)]
     parts += [table(suite, results) for suite in suites]
-    return "\n".join(parts)
+    return "\n".join([*parts, own])
 
 
 def summary(suites: tuple[Suite, ...], results: Results) -> str:

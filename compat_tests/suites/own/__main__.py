@@ -1,0 +1,105 @@
+"""Runs a client's own suite against this broker or against Apache Kafka, and tells of it in
+docs/compatibility.md:
+
+    python -m compat_tests.suites.own aiokafka --repository CLONE --broker asyncbroker
+    python -m compat_tests.suites.own --report
+
+CLONE is a clone of the client's repository with its tags.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from compat_tests.suites.__main__ import CACHE, REPORT, START
+from compat_tests.suites.install import CannotInstall
+from compat_tests.suites.own.results import BEGIN, END, Outcome, keep, load, read, section
+from compat_tests.suites.own.suites import SUITES, OwnSuite, take
+from compat_tests.suites.report import BROKERS, OURS
+from compat_tests.suites.run import end_session
+
+SUITE_SECONDS_MAX = 1800
+
+# What the containers of these clients are set to.
+SETTINGS = ("num.partitions=2", "group.initial.rebalance.delay.ms=0")
+
+
+def run(suite: OwnSuite, repository: Path, broker: str) -> Outcome:
+    """Runs a suite to its end; with Kafka only the files with a test that fails here."""
+    folder = CACHE / "own" / suite.client
+    take(suite, repository, folder)
+    results = folder.with_name(f"{suite.client} {broker}.xml")
+    results.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as data, START[broker](Path(data), SETTINGS) as servers:
+        tests = suite.tests
+        if broker != OURS:
+            tests = files_of(load()[suite.client][OURS].failed, folder)
+        command, environment = suite.prepare(folder, servers, results, tests)
+        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        process = subprocess.Popen(
+            command, cwd=folder, env={**inherited, **environment}, start_new_session=True
+        )
+        try:
+            process.wait(SUITE_SECONDS_MAX)
+        finally:
+            end_session(process)
+    return read(results)
+
+
+def files_of(tests: Iterable[str], checkout: Path) -> tuple[str, ...]:
+    """The files that tests are in: named by their paths, or by Python's names of modules."""
+    files = set()
+    for test in tests:
+        name = test.split(" ")[0]
+        parts = name.split(".")
+        modules = ("/".join(parts[:length]) + ".py" for length in range(len(parts), 0, -1))
+        files.add(next((each for each in modules if (checkout / each).is_file()), name))
+    return tuple(sorted(files))
+
+
+def write_section() -> None:
+    """Puts what is kept into the report."""
+    text = REPORT.read_text()
+    if BEGIN not in text:
+        text = f"{text}\n{BEGIN}\n{END}\n"
+    before, _, rest = text.partition(BEGIN)
+    after = rest.partition(f"{END}\n")[2]
+    REPORT.write_text(f"{before}{section()}{after}")
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m compat_tests.suites.own")
+    parser.add_argument("client", nargs="?", choices=[suite.client for suite in SUITES])
+    parser.add_argument("--repository", type=Path, help="a clone of the client's repository")
+    parser.add_argument("--broker", choices=list(BROKERS), default=OURS)
+    parser.add_argument("--report", action="store_true", help="only write what is kept")
+    arguments = parser.parse_args()
+    if arguments.report:
+        write_section()
+        return 0
+    if arguments.client is None or arguments.repository is None:
+        parser.error("it takes a client and a clone of its repository")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    suite = next(each for each in SUITES if each.client == arguments.client)
+    try:
+        keep(suite.client, arguments.broker, run(suite, arguments.repository, arguments.broker))
+    except CannotInstall as error:
+        sys.exit(f"error: {suite.client} cannot be brought here: {error}")
+    write_section()
+    failed = load()[suite.client][arguments.broker].failed
+    unexpected = [test for test in failed if suite.reason(test) is None]
+    for test in unexpected:
+        print(f"failed without a known reason: {test}")
+    return 1 if unexpected and arguments.broker == OURS else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,211 @@
+"""Which suites of clients are run, how, and which of their tests are known to fail and why.
+
+The tests are in the clients' repositories, not in their packages: the command is given a clone, and
+takes the version named here from it. Where a suite starts a broker in a container, it is made to
+meet the one that runs; nothing else of it is changed.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from compat_tests.suites.install import call, made_of, need
+
+OWN: Final = Path(__file__).parent
+TEST_SECONDS_MAX: Final = 120
+
+Command = tuple[list[str], dict[str, str]]
+"""A program with its arguments, and what is in its environment besides."""
+
+NO_TRANSACTIONS: Final = "it needs transactions, which this broker does not have"
+THREE_BROKERS: Final = "it needs a cluster of three brokers"
+LOGINS: Final = "it needs the listeners with TLS and logins of the client's own containers"
+NO_ACCESS_LISTS: Final = "it sets access lists (ACLs), which this broker does not have"
+OLD_KAFKA: Final = "it asks for what Kafka 4 has removed, and fails with Kafka 4 as well"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSuite:
+    """A client's own suite: `prepare` makes a checkout ready, and gives the command that runs it
+    against HOST:PORT, all of it or some files, and writes its results to a file, in JUnit's format.
+
+    `known` has patterns of the names of tests that may fail, each with the reason.
+    """
+
+    client: str
+    version: str
+    tag: str
+    part: str
+    prepare: Callable[[Path, str, Path, tuple[str, ...]], Command]
+    tests: tuple[str, ...]
+    known: tuple[tuple[str, str], ...]
+
+    def reason(self, test: str) -> str | None:
+        """Why a test may fail; None if it must not."""
+        return next((why for pattern, why in self.known if re.search(pattern, test)), None)
+
+
+def python(folder: Path, *requirements: str) -> str:
+    """An interpreter with some packages beside a checkout."""
+    python = str(folder / "bin" / "python")
+
+    def make() -> None:
+        call([sys.executable, "-m", "venv", str(folder)])
+        call([python, "-m", "pip", "install", "--quiet", *requirements])
+
+    made_of([sys.executable, *requirements], folder, make)
+    return python
+
+
+def pytest_command(python: str, checkout: Path, results: Path, *tests: str) -> list[str]:
+    """Runs tests without the settings of the checkout, which turn warnings of today into errors."""
+    settings = checkout / "own.ini"
+    settings.write_text("[pytest]\n")
+    return [
+        *(python, "-m", "pytest", "-q", "-c", str(settings), "--rootdir", str(checkout)),
+        *("-o", "asyncio_mode=auto", "-p", "no:cacheprovider"),
+        *("--timeout", str(TEST_SECONDS_MAX), "--junitxml", str(results)),
+        *tests,
+    ]
+
+
+TEST_PACKAGES: Final = ("pytest", "pytest-timeout", "pytest-asyncio", "pytest-mock")
+
+
+def aiokafka(checkout: Path, servers: str, results: Path, tests: tuple[str, ...]) -> Command:
+    codecs = ("cramjam>=2.9", "python-snappy", "lz4")
+    interpreter = python(checkout.with_suffix(".venv"), "aiokafka==0.14.0", *codecs, *TEST_PACKAGES)
+    # Or the tests would import it from the checkout, where it is not compiled.
+    shutil.rmtree(checkout / "aiokafka", ignore_errors=True)
+    shutil.copy(OWN / "aiokafka_conftest.py", checkout / "tests" / "conftest.py")
+    return pytest_command(interpreter, checkout, results, *tests), {"BROKER": servers}
+
+
+def confluent_kafka(checkout: Path, servers: str, results: Path, tests: tuple[str, ...]) -> Command:
+    others = ("trivup", "requests", "avro", "fastavro", "httpx", "attrs", "cachetools", "authlib")
+    more = ("jsonschema", "protobuf", "googleapis-common-protos", "pyrsistent")
+    packages = ("confluent-kafka==2.15.0", *others, *more, *TEST_PACKAGES)
+    interpreter = python(checkout.with_suffix(".venv"), *packages)
+    environment = {"BROKERS": servers, "PYTHONPATH": str(checkout)}
+    return pytest_command(interpreter, checkout, results, *tests), environment
+
+
+def kafkajs(checkout: Path, servers: str, results: Path, tests: tuple[str, ...]) -> Command:
+    npm = need("npm")
+    if not (checkout / "node_modules").exists():
+        call([npm, "install", "--silent", "--no-audit", "--ignore-scripts"], checkout)
+    # Here are the addresses of the client's containers.
+    helpers = checkout / "testHelpers" / "index.js"
+    host, _, port = servers.rpartition(":")
+    text = helpers.read_text()
+    text = re.sub(r"const getHost = .*", f"const getHost = () => '{host}'", text)
+    text = re.sub(r"const plainTextBrokers = .*", _brokers(port), text)
+    # Not those of TLS, 9093 and 9094, which nobody listens on.
+    text = re.sub(
+        r"(logger: newLogger\(\),\n  host: getHost\(\),\n  port:) \d+", rf"\1 {port}", text
+    )
+    text = re.sub(r"\$\{getHost\(\)\}:\d+", f"${{getHost()}}:{port}", text)
+    helpers.write_text(text)
+    jest = str(checkout / "node_modules" / ".bin" / "jest")
+    environment = {
+        # What the suite is written for; it skips what needs more.
+        "KAFKA_VERSION": "2.4",
+        "NODE_ENV": "test",
+        "KAFKAJS_DEBUG_PROTOCOL_BUFFERS": "1",
+        "JEST_JUNIT_OUTPUT_DIR": str(results.parent),
+        "JEST_JUNIT_OUTPUT_NAME": results.name,
+        "JEST_JUNIT_CLASSNAME": "{filepath}",
+        "JEST_JUNIT_TITLE": "{classname} {title}",
+        "TEST_RETRIES": "1",
+    }
+    options = ("--ci", "--maxWorkers=1", "--no-watchman", "--forceExit", "--testTimeout=30000")
+    return [
+        need("node"),
+        jest,
+        *options,
+        *tests,
+    ], environment
+
+
+def _brokers(port: str) -> str:
+    return f"const plainTextBrokers = (host = getHost()) => [`${{host}}:{port}`]"
+
+
+def take(suite: OwnSuite, repository: Path, folder: Path) -> None:
+    """Puts the version of a suite from a clone into a folder; one that is there stays."""
+    stamp = folder / "own-tag"
+    if stamp.exists() and stamp.read_text() == suite.tag:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    archive = folder / "archive.tar"
+    git = ["git", "-C", str(repository), "archive", "--format=tar", "-o", str(archive), suite.tag]
+    call(git)
+    call([need("tar"), "-xf", str(archive), "-C", str(folder)])
+    archive.unlink()
+    stamp.write_text(suite.tag)
+
+
+SUITES: Final[tuple[OwnSuite, ...]] = (
+    OwnSuite(
+        "aiokafka",
+        "0.14.0",
+        "v0.14.0",
+        "all of `tests`, but for access lists, Kerberos and TLS, which want its container",
+        aiokafka,
+        ("tests",),
+        (
+            (r"test_transactional_", NO_TRANSACTIONS),
+            (r"test_sender.*(handler_base_do|maybe_wait_for_pid_on_failure)", NO_TRANSACTIONS),
+        ),
+    ),
+    OwnSuite(
+        "kafkajs",
+        "2.2.4",
+        "v2.2.4",
+        "`src/admin`, `broker`, `cluster`, `consumer` and `producer`",
+        kafkajs,
+        tuple(f"src/{part}/" for part in ("admin", "broker", "cluster", "consumer", "producer")),
+        (
+            (r"(?i)acls", NO_ACCESS_LISTS),
+            (r"(?i)transaction|txn|InitProducerId", NO_TRANSACTIONS),
+            (r"(?i)PartitionReassignments", "it moves partitions between brokers"),
+            (
+                r"brokerPool|findGroupCoordinator|deleteTopicRecords|not the partition leader"
+                r"|(alter|describe) broker configs|manual replica|default replication factor"
+                r"|idempotentProduce|describeCluster|metadata.spec",
+                THREE_BROKERS,
+            ),
+            (r"max timestamp difference|returns all config entries|listOffsets.* v0", OLD_KAFKA),
+            (
+                r"(offsetCommit|offsetFetch|heartbeat).spec.* request",
+                "its members join with a rebalance timeout of 0 ms, and fail with Kafka 4 as well",
+            ),
+            (r"(?i)sasl|ssl|plain|scram|oauth|authenticat|mechanism", LOGINS),
+        ),
+    ),
+    OwnSuite(
+        "confluent-kafka",
+        "2.15.0",
+        "v2.15.0",
+        "`tests/integration`: `admin`, `consumer` and `producer`",
+        confluent_kafka,
+        tuple(f"tests/integration/{part}" for part in ("admin", "consumer", "producer")),
+        (
+            (r"test_transactions ", NO_TRANSACTIONS),
+            (r"test_basic_operations", NO_ACCESS_LISTS),
+            (r"sasl_cluster", LOGINS),
+            (
+                r"test_incremental_alter_configs",
+                "it expects min.insync.replicas to be set for all brokers, as Kafka's controller "
+                "does when a cluster is made",
+            ),
+        ),
+    ),
+)

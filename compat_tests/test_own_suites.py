@@ -1,0 +1,68 @@
+"""What is made of the results of the clients' own suites; the suites themselves are run by
+`python -m compat_tests.suites.own`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from compat_tests.suites.own import results
+from compat_tests.suites.own.__main__ import files_of
+from compat_tests.suites.own.results import BEGIN, END, Outcome, keep, load, read, section
+from compat_tests.suites.own.suites import SUITES
+
+JUNIT = """<testsuites><testsuite>
+<testcase classname="tests.test_a.TestA" name="test_one" />
+<testcase classname="tests.test_a.TestA" name="test_two"><failure>why</failure></testcase>
+<testcase classname="tests.test_a.TestA" name="test_two"><failure>why</failure></testcase>
+<testcase classname="tests.test_b" name="test_three"><error message="no" /></testcase>
+<testcase classname="tests.test_b" name="test_four"><skipped /></testcase>
+</testsuite></testsuites>
+"""
+
+FAILED = ["tests.test_a.TestA test_two", "tests.test_b test_three"]
+
+
+@pytest.fixture(autouse=True)
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "KEPT", tmp_path / "results.json")
+
+
+def test_results_are_read_and_each_test_counts_once(tmp_path: Path) -> None:
+    file = tmp_path / "results.xml"
+    file.write_text(JUNIT)
+    outcome = read(file)
+    assert outcome == Outcome(passed=1, skipped=1, failed=FAILED)
+    assert outcome.ran == 3
+
+
+def test_files_are_found_by_paths_and_by_names_of_modules(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_a.py").touch()
+    (tmp_path / "tests" / "test_b.py").touch()
+    assert files_of(FAILED, tmp_path) == ("tests/test_a.py", "tests/test_b.py")
+    assert files_of(["src/a/b.spec.js A b", "src/a/b.spec.js A c"], tmp_path) == (
+        "src/a/b.spec.js",
+    )
+
+
+def test_failures_are_told_with_their_reasons_and_those_without_stand_out() -> None:
+    known = "tests.test_transactional_producer.T test_x"
+    keep("aiokafka", "asyncbroker", Outcome(passed=8, skipped=2, failed=[known, FAILED[0]]))
+    keep("aiokafka", "kafka", Outcome(passed=2, skipped=0, failed=[]))
+    assert load()["aiokafka"]["asyncbroker"].ran == 10
+    told = section()
+    assert told.startswith(BEGIN)
+    assert told.endswith(f"{END}\n")
+    assert "| 8 of 10 pass, 2 failed | 2 of 2 pass |" in told
+    assert "- it needs transactions, which this broker does not have: 1 with asyncbroker\n" in told
+    assert f"- **no reason**: {FAILED[0]}: 1 with asyncbroker\n" in told
+
+
+def test_every_pattern_of_tests_that_may_fail_has_a_reason() -> None:
+    for suite in SUITES:
+        assert suite.known
+        for pattern, reason in suite.known:
+            assert reason
+            assert suite.reason("tests.nothing test_nothing") is None, pattern
