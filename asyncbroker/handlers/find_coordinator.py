@@ -13,8 +13,8 @@ Not done: transactions. A transactional id gets TRANSACTIONAL_ID_AUTHORIZATION_F
 that the Java client, librdkafka and the Python clients all take as final; for any other librdkafka
 asks again until the application's own timeout. It is refused here and not by InitProducerId alone,
 since this response has room for words, which librdkafka shows: "this broker has no transactions".
-The price is kafkajs, which makes "Failed to find group coordinator" of every error here, at once and
-for good all the same. Share groups (key type 2, v6): INVALID_REQUEST.
+The price is kafkajs, which makes "Failed to find group coordinator" of every error here, at once
+and for good all the same. Share groups (key type 2, v6): INVALID_REQUEST.
 """
 
 from __future__ import annotations

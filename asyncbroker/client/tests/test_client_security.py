@@ -1,4 +1,4 @@
-"""How a client's properties are read, and that secrets are not shown."""
+"""How a client's properties are read, that secrets are not shown, and logins that expire."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from asyncbroker.client.connection import Address
-from asyncbroker.client.errors import ClientError
+from asyncbroker.client.connection import Address, Connection, Deadline
+from asyncbroker.client.errors import AuthenticationFailed, ClientError
 from asyncbroker.client.security import PLAINTEXT, Security, security_of
+from asyncbroker.client.tests.scripted_broker import ScriptedBroker
+from asyncbroker.protocol.errors import ErrorCode
+from asyncbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from asyncbroker.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
+from asyncbroker.protocol.messages.sasl_handshake import SaslHandshakeResponse
 
 JAAS = (
     'org.apache.kafka.common.security.scram.ScramLoginModule required username="a\\"b" password={};'
@@ -91,3 +96,90 @@ def test_a_file_that_cannot_be_used_is_named_before_anything_is_connected(
     security = security_of({"security.protocol": "SSL", f"ssl.{store}.location": str(path)})
     with pytest.raises(ClientError, match=rf"^ssl\.{store}\.location={path}: "):
         security.connect(Address("127.0.0.1", 1), 1.0)
+
+
+# ---- logging in again (KIP-368)
+
+
+class MovedTime:
+    """`time` of the client's connections, at a moment that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> MovedTime:
+    clock = MovedTime()
+    monkeypatch.setattr("asyncbroker.client.connection.time", clock)
+    return clock
+
+
+def logged_in(broker: ScriptedBroker, *lifetimes_ms: int) -> Connection:
+    """A connection to a broker whose logins hold for so long, one after the other."""
+    broker.answers["SaslHandshake"] = SaslHandshakeResponse(mechanisms=["PLAIN"])
+    broker.answers["SaslAuthenticate"] = [
+        SaslAuthenticateResponse(session_lifetime_ms=lifetime) for lifetime in lifetimes_ms
+    ]
+    broker.answers["Heartbeat"] = HeartbeatResponse()
+    security = Security("SASL_PLAINTEXT", "PLAIN", "alice", "pencil")
+    address = Address("127.0.0.1", broker.port)
+    return Connection.open(address, client_id="test", timeout_s=5, security=security)
+
+
+def beat(connection: Connection) -> None:
+    connection.request(HeartbeatRequest(), HeartbeatResponse, Deadline(5))
+
+
+def test_a_login_that_expires_is_made_again_before_the_next_request(
+    broker: ScriptedBroker, clock: MovedTime
+) -> None:
+    connection = logged_in(broker, 10_000, 20_000, 0)
+    clock.now += 7.9
+    beat(connection)
+    clock.now += 0.1
+    beat(connection)
+    # The second one holds for twice as long.
+    clock.now += 15.9
+    beat(connection)
+    clock.now += 0.1
+    beat(connection)
+    # The third one holds without end.
+    clock.now += 1_000_000
+    beat(connection)
+    connection.close()
+    login = ["SaslHandshake", "SaslAuthenticate"]
+    beats = ["Heartbeat", *login, "Heartbeat", "Heartbeat", *login, "Heartbeat", "Heartbeat"]
+    assert [name for name, _, _ in broker.requests] == ["ApiVersions", *login, *beats]
+    assert broker.connection_count == 1
+
+
+def test_nobody_logs_in_again_while_an_answer_is_awaited(
+    broker: ScriptedBroker, clock: MovedTime
+) -> None:
+    connection = logged_in(broker, 10_000)
+    deadline = Deadline(5)
+    connection.send(HeartbeatRequest(), deadline)
+    clock.now += 9
+    connection.send(HeartbeatRequest(), deadline)
+    for _ in range(2):
+        connection.receive(HeartbeatResponse, deadline)
+    assert len(broker.requests_of("SaslAuthenticate")) == 1
+    beat(connection)
+    assert len(broker.requests_of("SaslAuthenticate")) == 2
+    connection.close()
+
+
+def test_a_login_that_is_refused_the_second_time_ends_the_connection(
+    broker: ScriptedBroker, clock: MovedTime
+) -> None:
+    connection = logged_in(broker, 10_000)
+    refusal = SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, "gone")
+    broker.answers["SaslAuthenticate"] = refusal
+    clock.now += 9
+    with pytest.raises(AuthenticationFailed, match="gone"):
+        beat(connection)
+    assert connection.is_closed

@@ -25,7 +25,16 @@ from asyncbroker.protocol.messages.fetch import (
     PartitionData,
 )
 from asyncbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
-from asyncbroker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from asyncbroker.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from asyncbroker.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from asyncbroker.protocol.records import Record, build_batch
 from asyncbroker.tests.edge_harness import request_frame
 from asyncbroker.tracing.api_names import known_names
@@ -37,6 +46,7 @@ from asyncbroker.tracing.plain import plain
 from asyncbroker.tracing.secrets import WITHHELD, without_secrets
 from asyncbroker.tracing.text import printable, size_text
 
+TOPIC_ID = bytes(range(16))
 HOSTILE = "a\x1b[31m\r\n\u202eb\ud800[bold]"
 
 
@@ -142,6 +152,32 @@ def test_records_are_counted_and_shown_up_to_a_bound() -> None:
     assert (shown["record_count"], len(shown["records"])) == (100, 20)
     assert shown["records"][0]["value"].endswith("... (1000 bytes)")
     assert len(json.dumps(plain(response))) < 20_000
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        OffsetCommitRequest(
+            topics=[
+                OffsetCommitRequestTopic(
+                    topic_id=TOPIC_ID, partitions=[OffsetCommitRequestPartition(3, 7)]
+                )
+            ]
+        ),
+        OffsetFetchRequest(
+            groups=[
+                OffsetFetchRequestGroup(
+                    "g", topics=[OffsetFetchRequestTopics(topic_id=TOPIC_ID, partition_indexes=[3])]
+                )
+            ]
+        ),
+    ],
+)
+def test_offsets_by_topic_ids_are_told_with_the_names(request_: object) -> None:
+    (part,) = parts_of(request_, None, {TOPIC_ID: "t"}.get)
+    assert (part.topic, part.partition) == ("t", 3)
+    (part,) = parts_of(request_, None, lambda _: None)
+    assert part.topic == f"topic id {TOPIC_ID.hex()}"
 
 
 def test_damaged_records_are_said_to_be_damaged() -> None:
