@@ -33,7 +33,6 @@ _WITHOUT_SCHEMA: Final = {
     66: "ListTransactions",
     71: "GetTelemetrySubscriptions",
     72: "PushTelemetry",
-    74: "ListConfigResources",
     76: "ShareGroupHeartbeat",
     77: "ShareGroupDescribe",
     78: "ShareFetch",
