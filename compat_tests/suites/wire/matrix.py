@@ -13,16 +13,13 @@ from asyncbroker.protocol.messages import (
     api_versions,
     delete_groups,
     describe_cluster,
-    describe_configs,
     describe_groups,
-    describe_log_dirs,
     find_coordinator,
     heartbeat,
     init_producer_id,
     leave_group,
     list_groups,
     metadata,
-    offset_fetch,
 )
 from compat_tests.suites.checks import (
     T0,
@@ -33,6 +30,7 @@ from compat_tests.suites.checks import (
     run,
     wait_until,
 )
+from compat_tests.suites.wire.consoles import console
 from compat_tests.suites.wire.wire import (
     NONE,
     Wire,
@@ -266,65 +264,6 @@ def expired_offsets(servers: str) -> None:
         wire.ask("FindCoordinator", 0, find_coordinator.FindCoordinatorRequest(group))
         commit(wire, 2, group, topic, 1, retention_time_ms=1)
         wait_until(lambda: committed(wire, 1, group, topic) == -1, "the offset is gone")
-
-
-def console(servers: str) -> None:
-    """What kafka-ui, AKHQ and Redpanda Console ask for their pages: brokers, topics with sizes and
-    configs with their synonyms, groups with lag."""
-    with wire_to(servers) as wire:
-        topic, group = create(wire, 2), fresh("group")
-        send(wire, topic, b"a", b"b", b"c")
-        cluster = wire.ask("DescribeCluster", 0, describe_cluster.DescribeClusterRequest(True))
-        node = str(cluster.brokers[0].broker_id)
-        everything = wire.ask("Metadata", 8, metadata.MetadataRequest(None, True, True, True))
-        assert topic in {each.name for each in everything.topics}
-        directories = wire.ask("DescribeLogDirs", 1, describe_log_dirs.DescribeLogDirsRequest(None))
-        sizes = {
-            (each.name, partition.partition_index): partition.partition_size
-            for each in directories.results[0].topics
-            for partition in each.partitions
-        }
-        expect((True, 0), (sizes[topic, 0] > 0, sizes[topic, 1]))
-        resources = [
-            describe_configs.DescribeConfigsResource(2, topic, None),
-            describe_configs.DescribeConfigsResource(4, node, None),
-        ]
-        for version in (1, 3, 4):
-            request = describe_configs.DescribeConfigsRequest(resources, True, version >= 3)
-            of_topic, of_broker = wire.ask("DescribeConfigs", version, request).results
-            entries = {entry.name: entry for entry in of_topic.configs}
-            policy = entries["cleanup.policy"]
-            # 5 is a default of the code.
-            expect(
-                ("delete", 5, False),
-                (policy.value, policy.config_source, policy.read_only),
-            )
-            expect("log.cleanup.policy", policy.synonyms[0].name)
-            expect(version >= 3, bool(policy.documentation))
-            assert "log.retention.hours" in {entry.name for entry in of_broker.configs}
-        expect((0, 2, 1), lag(wire, topic, group))
-
-
-def lag(wire: Wire, topic: str, group: str) -> tuple[int, int, int]:
-    """Commits offset 2 for a member, and reads back the group's error, that offset and the lag."""
-    wire.ask("FindCoordinator", 1, find_coordinator.FindCoordinatorRequest(group))
-    member = joined(wire, group)
-    of_member = {
-        "generation_id_or_member_epoch": member.generation_id,
-        "member_id": member.member_id,
-    }
-    commit(wire, 7, group, topic, 2, **of_member)
-    listed = wire.ask("ListGroups", 4, list_groups.ListGroupsRequest(["Stable"]))
-    assert group in {each.group_id for each in listed.groups}
-    described = wire.ask("DescribeGroups", 5, describe_groups.DescribeGroupsRequest([group], True))
-    (row,) = described.groups
-    expect(
-        ("Stable", "consumer", "range", 1),
-        (row.group_state, row.protocol_type, row.protocol_data, len(row.members)),
-    )
-    offsets = wire.ask("OffsetFetch", 5, offset_fetch.OffsetFetchRequest(group, None))
-    offset = offsets.topics[0].partitions[0].committed_offset
-    return row.error_code, offset, offset_at(wire, 5, topic, -1) - offset
 
 
 def transactions(servers: str) -> None:
