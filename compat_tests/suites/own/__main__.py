@@ -27,8 +27,7 @@ from compat_tests.suites.run import end_session
 
 SUITE_SECONDS_MAX = 1800
 
-# What the containers of these clients are set to.
-SETTINGS = ("num.partitions=2", "group.initial.rebalance.delay.ms=0")
+SETTINGS = ("group.initial.rebalance.delay.ms=0",)
 
 
 def run(suite: OwnSuite, repository: Path, broker: str) -> Outcome:
@@ -37,7 +36,11 @@ def run(suite: OwnSuite, repository: Path, broker: str) -> Outcome:
     take(suite, repository, folder)
     results = folder.with_name(f"{suite.client} {broker}.xml")
     results.unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory() as data, START[broker](Path(data), SETTINGS) as servers:
+    settings = (*SETTINGS, *suite.settings)
+    if broker != OURS:
+        # Its quorum of controllers has one of the id 1.
+        settings = tuple(each for each in settings if not each.startswith("node.id="))
+    with tempfile.TemporaryDirectory() as data, START[broker](Path(data), settings) as servers:
         tests = suite.tests
         if broker != OURS:
             tests = files_of(load()[suite.client][OURS].failed, folder)

@@ -20,6 +20,9 @@ from compat_tests.suites.install import call, made_of, need
 OWN: Final = Path(__file__).parent
 TEST_SECONDS_MAX: Final = 120
 
+# Some suites look at the version of the broker that they start.
+KAFKA_VERSION: Final = "4.3.1"
+
 Command = tuple[list[str], dict[str, str]]
 """A program with its arguments, and what is in its environment besides."""
 
@@ -35,7 +38,7 @@ class OwnSuite:
     """A client's own suite: `prepare` makes a checkout ready, and gives the command that runs it
     against HOST:PORT, all of it or some files, and writes its results to a file, in JUnit's format.
 
-    `known` has patterns of the names of tests that may fail, each with the reason.
+    `settings` are those of the broker in the client's own container. `known` has patterns of the names of tests that may fail, each with the reason.
     """
 
     client: str
@@ -44,6 +47,7 @@ class OwnSuite:
     part: str
     prepare: Callable[[Path, str, Path, tuple[str, ...]], Command]
     tests: tuple[str, ...]
+    settings: tuple[str, ...]
     known: tuple[tuple[str, str], ...]
 
     def reason(self, test: str) -> str | None:
@@ -93,6 +97,22 @@ def confluent_kafka(checkout: Path, servers: str, results: Path, tests: tuple[st
     packages = ("confluent-kafka==2.15.0", *others, *more, *TEST_PACKAGES)
     interpreter = python(checkout.with_suffix(".venv"), *packages)
     environment = {"BROKERS": servers, "PYTHONPATH": str(checkout)}
+    return pytest_command(interpreter, checkout, results, *tests), environment
+
+
+def kafka_python(checkout: Path, servers: str, results: Path, tests: tuple[str, ...]) -> Command:
+    codecs = ("crc32c", "lz4", "python-snappy", "zstandard")
+    interpreter = python(
+        checkout.with_suffix(".venv"), "kafka-python==3.0.11", *codecs, *TEST_PACKAGES
+    )
+    shutil.rmtree(checkout / "kafka", ignore_errors=True)
+    # It looks for a Kafka to start, also when it is told of one that runs.
+    (checkout / "servers" / KAFKA_VERSION / "kafka-bin").mkdir(parents=True, exist_ok=True)
+    environment = {
+        "KAFKA_URI": f"kafka://{servers}",
+        "KAFKA_VERSION": KAFKA_VERSION,
+        "PYTHONPATH": str(checkout),
+    }
     return pytest_command(interpreter, checkout, results, *tests), environment
 
 
@@ -160,9 +180,37 @@ SUITES: Final[tuple[OwnSuite, ...]] = (
         "all of `tests`, but for access lists, Kerberos and TLS, which want its container",
         aiokafka,
         ("tests",),
+        ("num.partitions=2", "node.id=0"),
         (
             (r"test_transactional_", NO_TRANSACTIONS),
-            (r"test_sender.*(handler_base_do|maybe_wait_for_pid_on_failure)", NO_TRANSACTIONS),
+            (r"maybe_wait_for_pid_on_failure", NO_TRANSACTIONS),
+            (
+                r"test_sender__handler_base_do",
+                "it asks for the broker of the id 0, which that of its container has",
+            ),
+        ),
+    ),
+    OwnSuite(
+        "kafka-python",
+        "3.0.11",
+        "3.0.11",
+        "`test/integration`",
+        kafka_python,
+        ("test/integration",),
+        ("num.partitions=4", "node.id=0", "group.min.session.timeout.ms=1000"),
+        (
+            (r"(?i)acls", NO_ACCESS_LISTS),
+            (r"test_transactional", NO_TRANSACTIONS),
+            (
+                r"alter_replica_log_dirs|describe_metadata_quorum|alter_partition_reassignments",
+                "it moves replicas or asks Kafka's controllers, of which there are none",
+            ),
+            (r"version_infer", "it guesses the version by the APIs of share groups, among others"),
+            (
+                r"broker_resource_returns_configs",
+                "it looks for settings from the file of the broker that it starts",
+            ),
+            (r"test_ssl_integration", LOGINS),
         ),
     ),
     OwnSuite(
@@ -172,6 +220,7 @@ SUITES: Final[tuple[OwnSuite, ...]] = (
         "`src/admin`, `broker`, `cluster`, `consumer` and `producer`",
         kafkajs,
         tuple(f"src/{part}/" for part in ("admin", "broker", "cluster", "consumer", "producer")),
+        ("num.partitions=2", "node.id=0"),
         (
             (r"(?i)acls", NO_ACCESS_LISTS),
             (r"(?i)transaction|txn|InitProducerId", NO_TRANSACTIONS),
@@ -197,6 +246,7 @@ SUITES: Final[tuple[OwnSuite, ...]] = (
         "`tests/integration`: `admin`, `consumer` and `producer`",
         confluent_kafka,
         tuple(f"tests/integration/{part}" for part in ("admin", "consumer", "producer")),
+        (),
         (
             (r"test_transactions ", NO_TRANSACTIONS),
             (r"test_basic_operations", NO_ACCESS_LISTS),
