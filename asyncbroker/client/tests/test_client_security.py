@@ -161,7 +161,7 @@ def test_nobody_logs_in_again_while_an_answer_is_awaited(
     broker: ScriptedBroker, clock: MovedTime
 ) -> None:
     connection = logged_in(broker, 10_000)
-    deadline = Deadline(5)
+    deadline = Deadline(60)
     connection.send(HeartbeatRequest(), deadline)
     clock.now += 9
     connection.send(HeartbeatRequest(), deadline)

@@ -38,7 +38,8 @@ class OwnSuite:
     """A client's own suite: `prepare` makes a checkout ready, and gives the command that runs it
     against HOST:PORT, all of it or some files, and writes its results to a file, in JUnit's format.
 
-    `settings` are those of the broker in the client's own container. `known` has patterns of the names of tests that may fail, each with the reason.
+    `settings` are those of the broker in the client's own container. `known` has patterns of the
+    names of tests that may fail, each with the reason.
     """
 
     client: str
