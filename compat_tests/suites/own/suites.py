@@ -224,7 +224,7 @@ SUITES: Final[tuple[OwnSuite, ...]] = (
         ("num.partitions=2", "node.id=0"),
         (
             (r"(?i)acls", NO_ACCESS_LISTS),
-            (r"(?i)transaction|txn|InitProducerId", NO_TRANSACTIONS),
+            (r"(?i)transaction|txn|InitProducerId|control batches", NO_TRANSACTIONS),
             (r"(?i)PartitionReassignments", "it moves partitions between brokers"),
             (
                 r"brokerPool|findGroupCoordinator|deleteTopicRecords|not the partition leader"
@@ -234,7 +234,7 @@ SUITES: Final[tuple[OwnSuite, ...]] = (
             ),
             (r"max timestamp difference|returns all config entries|listOffsets.* v0", OLD_KAFKA),
             (
-                r"(offsetCommit|offsetFetch|heartbeat).spec.* request",
+                r"(offsetCommit|offsetFetch|heartbeat).spec.* request|errorRecovery.*out of range",
                 "its members join with a rebalance timeout of 0 ms, and fail with Kafka 4 as well",
             ),
             (r"(?i)sasl|ssl|plain|scram|oauth|authenticat|mechanism", LOGINS),
