@@ -14,7 +14,12 @@ import pytest
 
 from asyncbroker.__main__ import cli
 from asyncbroker.handlers import HANDLERS
-from asyncbroker.settings import broker_settings, topic_settings
+from asyncbroker.settings import (
+    broker_settings,
+    group_settings,
+    topic_settings,
+    unused_settings,
+)
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md")
@@ -129,6 +134,14 @@ def test_settings_have_the_defaults_that_are_told(name: str) -> None:
         default = broker_settings()[setting].default
         if told.strip().lstrip("-").replace(".", "").isalnum():
             assert told.strip() == default, setting
+
+
+def test_settings_without_an_effect_are_all_told_and_no_others() -> None:
+    text = (ROOT / "docs" / "settings.md").read_text()
+    parts = [set(re.findall(r"^\| `([a-z0-9.]+)` \|", part, re.M)) for part in text.split("\n## ")]
+    tables = (topic_settings(), group_settings(), unused_settings())
+    unused = [{name for name, each in table.items() if not each.has_effect} for table in tables]
+    assert parts[1:] == unused
 
 
 def test_limits_are_settings() -> None:

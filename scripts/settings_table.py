@@ -1,0 +1,69 @@
+"""Keeps docs/settings.md equal to the tables of settings: checks it, and `--write` renews it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from asyncbroker.settings import Setting, group_settings, topic_settings, unused_settings
+
+DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
+
+HEAD = """\
+# Settings without an effect
+
+Made by `scripts/settings_table.py --write`, never by hand.
+
+Names, types, ranges and defaults of settings are those of Kafka 4.3, so that a real broker's file
+loads and tools can set and compare what they know. These are accepted, checked, kept and shown, and
+change nothing here; for a broker's file one warning at the start names those that are in it. All
+others do what Kafka's documentation says. (`kafka-configs --describe --all` shows every one.)
+"""
+
+
+def section(title: str, words: str, settings: Iterable[Setting]) -> str:
+    rows = "".join(
+        f"| `{each.name}` | {each.documentation} |\n"
+        for each in sorted(settings, key=lambda each: each.name)
+        if not each.has_effect
+    )
+    return f"\n## {title}\n\n{words}\n\n| setting | what it is in Kafka |\n|---|---|\n{rows}"
+
+
+def document() -> str:
+    """The whole document."""
+    return HEAD + "".join(
+        (
+            section(
+                "Of topics",
+                "`acks=all` says what has to be durable, codecs compress as they do by themselves, "
+                "and there\nis one replica and no second tier of storage.",
+                topic_settings().values(),
+            ),
+            section(
+                "Of groups",
+                "Share groups and streams groups are not here.",
+                group_settings().values(),
+            ),
+            section(
+                "Of the broker",
+                "Threads, quotas, controllers, other nodes, plug-ins and other kinds of groups.",
+                unused_settings().values(),
+            ),
+        )
+    )
+
+
+def main() -> int:
+    if "--write" in sys.argv:
+        DOCUMENT.write_text(document())
+        return 0
+    if DOCUMENT.read_text() == document():
+        return 0
+    print("docs/settings.md is not what the code says: scripts/settings_table.py --write")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
