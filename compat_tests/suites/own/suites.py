@@ -30,6 +30,7 @@ NO_TRANSACTIONS: Final = "it needs transactions, which this broker does not have
 THREE_BROKERS: Final = "it needs a cluster of three brokers"
 LOGINS: Final = "it needs the listeners with TLS and logins of the client's own containers"
 NO_ACCESS_LISTS: Final = "it sets access lists (ACLs), which this broker does not have"
+BROKER_0: Final = "it asks for the broker of the id 0, which that of its container has"
 OLD_KAFKA: Final = "it asks for what Kafka 4 has removed, and fails with Kafka 4 as well"
 
 
@@ -187,7 +188,7 @@ SUITES: Final[tuple[OwnSuite, ...]] = (
             (r"maybe_wait_for_pid_on_failure", NO_TRANSACTIONS),
             (
                 r"test_sender__handler_base_do",
-                "it asks for the broker of the id 0, which that of its container has",
+                BROKER_0,
             ),
         ),
     ),
@@ -211,7 +212,8 @@ SUITES: Final[tuple[OwnSuite, ...]] = (
                 r"broker_resource_returns_configs",
                 "it looks for settings from the file of the broker that it starts",
             ),
-            (r"test_ssl_integration", LOGINS),
+            (r"test_ssl_integration|TestSSL", LOGINS),
+            (r"test_create_partitions", BROKER_0),
         ),
     ),
     OwnSuite(
