@@ -59,7 +59,7 @@ func config(options ...option) *sarama.Config {
 	made.Metadata.RefreshFrequency = time.Second
 	made.Producer.Partitioner = sarama.NewManualPartitioner
 	made.Producer.Return.Successes = true
-	made.Consumer.MaxWaitTime = 200 * time.Millisecond
+	made.Consumer.MaxWaitTime = 100 * time.Millisecond
 	made.Consumer.Retry.Backoff = 100 * time.Millisecond
 	made.Consumer.Offsets.Initial = sarama.OffsetOldest
 	made.Consumer.Group.Session.Timeout = 6 * time.Second
@@ -347,6 +347,7 @@ func transactions() error {
 	topic := create(1)
 	producer, err := sarama.NewSyncProducer([]string{servers}, config(safely, func(c *sarama.Config) {
 		c.Producer.Transaction.ID = fresh("tx")
+		c.Producer.Transaction.Retry.Max = 10
 	}))
 	if errors.Is(err, sarama.ErrTransactionalIDAuthorizationFailed) {
 		return refused{err}
