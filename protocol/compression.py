@@ -73,6 +73,7 @@ def _check_size(data: Buffer, bytes_max: int) -> Buffer:
 # ---- gzip
 
 _GZIP_WINDOW_BITS: Final = 31  # zlib's way to say: the gzip container, any window
+_GZIP_PIECE_BYTES: Final = 4 << 20
 
 
 def _gzip_compress(data: Buffer) -> bytes:
@@ -90,16 +91,19 @@ def _gzip_decompress(data: Buffer, bytes_max: int) -> Buffer:
     left = bytes_max
     while True:
         member = zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
-        try:
-            part = member.decompress(rest, left + 1)
-        except zlib.error as error:
-            raise CorruptBatch(f"gzip: {error}") from None
-        if len(part) > left:
-            raise _too_large(bytes_max)
-        if not member.eof:
-            raise CorruptBatch("gzip: the stream ends early")
-        parts.append(part)
-        left -= len(part)
+        # Piece by piece: to put a large output together keeps the interpreter busy.
+        while not member.eof:
+            try:
+                part = member.decompress(rest, min(left + 1, _GZIP_PIECE_BYTES))
+            except zlib.error as error:
+                raise CorruptBatch(f"gzip: {error}") from None
+            if len(part) > left:
+                raise _too_large(bytes_max)
+            if not part and not member.eof:
+                raise CorruptBatch("gzip: the stream ends early")
+            parts.append(part)
+            left -= len(part)
+            rest = member.unconsumed_tail
         rest = member.unused_data
         if not rest:
             return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -168,6 +172,8 @@ def _snappy_block(block: memoryview, left: int, bytes_max: int) -> bytes:
 _LZ4_MAGIC: Final = 0x184D2204
 _LZ4_BLOCK_BYTES_MAX: Final = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
 _LZ4_RATIO_MAX: Final = 255
+# Of some blocks, so that the frame is that of one call.
+_LZ4_PIECE_BYTES: Final = 1 << 18
 _UINT32_LE: Final = struct.Struct("<I")
 
 
@@ -175,7 +181,10 @@ def _lz4_compress(data: Buffer) -> bytes:
     import cramjam
 
     compressor = cramjam.lz4.Compressor(content_checksum=True, block_linked=False)
-    compressor.compress(bytes(data))
+    # Piece by piece: the library keeps the interpreter to itself during each call.
+    view = memoryview(data)
+    for start in range(0, len(view), _LZ4_PIECE_BYTES):
+        compressor.compress(bytes(view[start : start + _LZ4_PIECE_BYTES]))
     return bytes(compressor.finish())
 
 

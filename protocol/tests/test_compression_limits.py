@@ -207,3 +207,18 @@ def test_zstd_may_not_promise_more_than_its_blocks_can_hold() -> None:
     packed[field : field + 4] = (1 << 30).to_bytes(4, "little")
     with pytest.raises(CorruptBatch, match="promises more"):
         decompress(Compression.ZSTD, packed, 1 << 31)
+
+
+@pytest.mark.parametrize("size", [1 << 18, (1 << 18) + 1, 3_000_000, 9_000_000])
+def test_large_records_are_worked_off_in_pieces_and_nothing_is_different(size: int) -> None:
+    """Single calls over all of them would keep the interpreter from other threads."""
+    data = random.Random(size).randbytes(size // 2) + bytes(size - size // 2)
+    whole = cramjam.lz4.Compressor(content_checksum=True, block_linked=False)
+    whole.compress(data)
+    assert compress(Compression.LZ4, data) == bytes(whole.finish())
+    packed = compress(Compression.GZIP, data)
+    assert decompress(Compression.GZIP, packed, size) == data
+    with pytest.raises(CorruptBatch):
+        decompress(Compression.GZIP, packed, size - 1)
+    with pytest.raises(CorruptBatch):
+        decompress(Compression.GZIP, packed[:-3], size)
