@@ -30,6 +30,7 @@ from asyncbroker.spark.columns import full_schema
 from asyncbroker.spark.options import ReadOptions
 from asyncbroker.spark.reader import BatchReader
 from asyncbroker.spark.tests.parity.batches import rows_here, rows_of_connector
+from asyncbroker.spark.tests.parity.report import Record, tell
 from asyncbroker.spark.tests.parity.streams import Streamed, stream
 from asyncbroker.spark.tests.session import start_session
 from asyncbroker.spark.write_options import WriteOptions
@@ -223,12 +224,14 @@ TRANSACTION_READS: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("name", TRANSACTION_READS)
 def test_the_same_rows_of_transactions(
-    name: str, kafka: Kafka, transactions: str, spark: SparkSession
+    name: str, kafka: Kafka, transactions: str, spark: SparkSession, record_property: Record
 ) -> None:
     base = {"kafka.bootstrap.servers": kafka.servers, "subscribe": transactions}
     options = base | TRANSACTION_READS[name]
     theirs = rows_of_connector(spark, options)
     assert isinstance(theirs, list), theirs
+    area = "At Apache Kafka: transactions"
+    tell(record_property, area, name, TRANSACTION_READS[name], len(theirs))
     assert rows_here(options) == theirs
 
 
@@ -289,12 +292,15 @@ COMPACTED_READS: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("name", COMPACTED_READS)
 def test_the_same_rows_of_a_compacted_topic(
-    name: str, kafka: Kafka, compacted: str, spark: SparkSession
+    name: str, kafka: Kafka, compacted: str, spark: SparkSession, record_property: Record
 ) -> None:
     base = {"kafka.bootstrap.servers": kafka.servers, "subscribe": compacted}
     options = base | COMPACTED_READS[name]
     theirs = rows_of_connector(spark, options)
     assert isinstance(theirs, list), theirs
+    # How many the cleaner has left is another number each time.
+    area = "At Apache Kafka: compaction"
+    tell(record_property, area, name, COMPACTED_READS[name], "the same rows")
     assert rows_here(options) == theirs
 
 
@@ -316,7 +322,9 @@ def test_streams_give_the_same_rows_in_the_same_portions(
     compacted: str,
     spark: SparkSession,
     tmp_path: Path,
+    record_property: Record,
 ) -> None:
+    tell(record_property, "At Apache Kafka: streams", name, STREAMS[name], "the same batches")
     options = {"kafka.bootstrap.servers": kafka.servers, "startingOffsets": "earliest"}
     options |= STREAMS[name]
     theirs, here = (
@@ -337,8 +345,14 @@ WAYS = [
 
 @pytest.mark.parametrize(("listener", "mechanism"), WAYS)
 def test_both_read_what_ours_has_written_in_every_way_to_log_in(
-    protected: Protected, spark: SparkSession, listener: str, mechanism: str
+    protected: Protected,
+    spark: SparkSession,
+    listener: str,
+    mechanism: str,
+    record_property: Record,
 ) -> None:
+    area, what = "At Apache Kafka: logins", f"{listener} {mechanism}".strip()
+    tell(record_property, area, what, "written by ours", "100 rows")
     topic = f"login-{listener}-{mechanism}"
     options = protected.options(listener, mechanism) | {"subscribe": topic}
     schema = full_schema(include_headers=False)

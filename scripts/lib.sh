@@ -103,3 +103,18 @@ need_connector_classpath() {
     "$CACHE/spark-kafka-$CONNECTOR_VERSION.classpath"
   echo "$CACHE/spark-kafka-$CONNECTOR_VERSION.classpath"
 }
+
+# need_other_pyspark VERSION: that PySpark in a folder of its own, to be put first on PYTHONPATH;
+# prints the folder.
+PYSPARK_BEFORE=${PYSPARK_BEFORE:-4.2.0}
+need_other_pyspark() {
+  local folder=$CACHE/pyspark-$1
+  if [ ! -e "$folder/.installed" ]; then
+    say "installing PySpark $1 into .cache"
+    rm -rf "$folder"
+    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --target "$folder" \
+      "pyspark==$1" >&2
+    touch "$folder/.installed"
+  fi
+  echo "$folder"
+}

@@ -38,8 +38,9 @@ class NullTopic(Exception):
 
     def __init__(self, row: int) -> None:
         super().__init__(
-            "[KAFKA_NULL_TOPIC_IN_DATA] null topic present in the data. Use the topic option for "
-            f"setting a default topic. It is in row {row} of the task."
+            "[KAFKA_NULL_TOPIC_IN_DATA] The Kafka message data sent to the producer contains a "
+            "null topic. Use the `topic` option for setting a default topic. It is in row "
+            f"{row} of the task."
         )
 
 

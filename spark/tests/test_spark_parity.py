@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from asyncbroker.spark.source import AsyncbrokerDataSource
 from asyncbroker.spark.tests.parity.batches import Row, rows_here, rows_of_connector
 from asyncbroker.spark.tests.parity.cases import REFUSALS, SAME_ROWS, SPLITS
+from asyncbroker.spark.tests.parity.report import Record, tell
 from asyncbroker.spark.tests.parity.topics import Topics, make_topics
 
 pytestmark = [
@@ -44,9 +45,12 @@ def their_rows(spark: SparkSession) -> Theirs:
 
 
 @pytest.mark.parametrize("name", SAME_ROWS)
-def test_the_same_rows(name: str, topics: Topics, their_rows: Theirs) -> None:
+def test_the_same_rows(
+    name: str, topics: Topics, their_rows: Theirs, record_property: Record
+) -> None:
     options = topics.options(SAME_ROWS[name])
     theirs = their_rows(options)
+    tell(record_property, "Batches: rows", name, SAME_ROWS[name], len(theirs))
     assert isinstance(theirs, list), theirs
     assert rows_here(options) == theirs
 
@@ -55,8 +59,11 @@ def test_the_same_rows(name: str, topics: Topics, their_rows: Theirs) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_the_same_refusals(name: str, topics: Topics, their_rows: Theirs) -> None:
+def test_the_same_refusals(
+    name: str, topics: Topics, their_rows: Theirs, record_property: Record
+) -> None:
     given, words = REFUSALS[name]
+    tell(record_property, "Batches: refusals", name, given, words[0])
     options = topics.options(given)
     for refusal in (their_rows(options), rows_here(options)):
         assert isinstance(refusal, str), f"not refused: {refusal}"
@@ -68,9 +75,12 @@ def test_the_same_refusals(name: str, topics: Topics, their_rows: Theirs) -> Non
 
 
 @pytest.mark.parametrize("given", SPLITS, ids=str)
-def test_as_many_tasks(given: dict[str, str], topics: Topics, spark: SparkSession) -> None:
+def test_as_many_tasks(
+    given: dict[str, str], topics: Topics, spark: SparkSession, record_property: Record
+) -> None:
     options = topics.options(given)
     theirs = spark.read.format("kafka").options(**options).load().rdd.getNumPartitions()
+    tell(record_property, "Batches: tasks", "splitting", given, f"{theirs} tasks")
     source = AsyncbrokerDataSource(options)
     assert len(source.reader(source.schema()).partitions()) == theirs
 

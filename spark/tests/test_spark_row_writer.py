@@ -120,7 +120,7 @@ def test_rows_are_counted_across_chunks(
     monkeypatch.setattr(row_writer, "CHUNK_BYTES", 1)
     good, empty = {"value": pa.array(["v"] * 10)}, {"value": pa.array([], pa.string())}
     assert write(good, empty, good, topic="t") == 20
-    with pytest.raises(NullTopic, match=r"null topic present in the data\..* row 3 of the task"):
+    with pytest.raises(NullTopic, match=r"contains a null topic\..* row 3 of the task"):
         write(
             {"topic": pa.array(["t", "t"]), "value": pa.array(["v", "v"])},
             {"topic": pa.array(["t", None]), "value": pa.array(["v", "v"])},
