@@ -162,9 +162,14 @@ class Persistence:
         segments = self.segments.all
         for segment in segments:
             segment.persist_indexes(sync=True)
-        self.snapshots.write((segment.base_offset for segment in segments), sync=sync)
+        self.snapshots.write(self._bases(segments), sync=sync)
         self.damaged.save()
         self._checkpointed_bytes = written_bytes
+
+    def _bases(self, segments: list[Segment]) -> list[int]:
+        """Whose snapshots are needed: a crash may bring back what is on its way out, and its
+        beginning with it."""
+        return [segment.base_offset for segment in [*self.segments.leaving, *segments]]
 
     def write_epochs(self) -> None:
         """Writes the leader epochs, if there are new ones: before any snapshot of producers, since
@@ -178,8 +183,7 @@ class Persistence:
         """See `PartitionLog.rewriting`."""
         with self.durability.lock:
             self.write_epochs()
-            bases = [segment.base_offset for segment in self.segments.all]
-            self.snapshots.write(bases, sync=True)
+            self.snapshots.write(self._bases(self.segments.all), sync=True)
             # A checkpoint may have written it before, and then not durably.
             self.snapshots.secure(next_base_offset)
             yield

@@ -160,3 +160,26 @@ def test_a_start_that_a_crash_takes_back_makes_no_older_epoch_longer(start: int)
     )
     assert log.log_start_offset == 0
     assert log.epochs.end_offset_of(2, log.end_offset)[1] <= 3
+
+
+def test_no_snapshot_goes_before_a_later_one_is_durable() -> None:
+    files = CrashFiles(sector_bytes=64)
+    log = written(files)
+    start = log.segments[-2].base_offset
+    log.delete_segments(log.advance_log_start(start))
+    append_each(log, 9)
+    log.flush()
+    log.advance_log_start(log.active_base_offset)
+    left: list[CrashFiles] = []
+
+    def keep(operation: str, _path: str) -> None:
+        if operation in CHANGES:
+            left.append(files.crashed(synced_only))
+
+    files.on_call = keep
+    log.checkpoint()
+    files.sync_directory(DIRECTORY)
+    files.on_call = None
+    for after in (*left, files.crashed(synced_only)):
+        again = open_log(after, config=CONFIG, is_clean=False, log_start_offset=start)
+        assert all(append(again, from_producer(each)).is_duplicate for each in range(BATCHES))
