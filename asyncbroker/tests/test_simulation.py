@@ -7,6 +7,7 @@ A failing seed can be looked at with `scripts/simulate --seeds 1 --first SEED --
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -106,13 +107,17 @@ def test_ctrl_c_ends_a_run_with_its_table_in_the_background_as_well() -> None:
         text=True,
         start_new_session=True,
     ) as process:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        while len(children.read_text().split()) < 2:
-            assert process.poll() is None
-            time.sleep(0.05)
-        # A terminal tells all of them.
-        os.killpg(process.pid, signal.SIGINT)
-        told, _ = process.communicate(timeout=60)
+        try:
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            while len(children.read_text().split()) < 2:
+                assert process.poll() is None
+                time.sleep(0.01)
+            # A terminal tells all of them.
+            os.killpg(process.pid, signal.SIGINT)
+            told, _ = process.communicate(timeout=60)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 0
     assert "the rest begins with --first" in told
     assert "crashes and faults:" in told

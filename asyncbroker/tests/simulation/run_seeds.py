@@ -31,6 +31,9 @@ TAIL_LINES: Final = 60
 
 REPORT_SECONDS: Final = 30.0
 
+# What ends a run.
+ENDING: Final = frozenset({signal.SIGINT, signal.SIGTERM})
+
 CRASHES: Final = ("kill", "power loss", "kill in a call", "power loss in a call")
 
 
@@ -104,6 +107,7 @@ def _leave_signals_to_the_parent() -> None:
     """Ctrl-C reaches all processes of a terminal. This one is ended by the pool, with SIGTERM."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
 
 
 def _results(first: int, count: int, jobs: int, operations: int) -> Iterator[Result]:
@@ -121,7 +125,11 @@ def _results(first: int, count: int, jobs: int, operations: int) -> Iterator[Res
         for chunk in chunks:
             yield from _run_chunk(chunk)
         return
+    # A process that has not begun yet must not be ended by what is meant for its parent: it may
+    # hold a lock of the pool, whose end would wait for that.
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     with multiprocessing.get_context("fork").Pool(jobs, _leave_signals_to_the_parent) as pool:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
         for results in pool.imap(_run_chunk, chunks):
             yield from results
 
