@@ -55,7 +55,8 @@ def test_failures_are_told_with_their_reasons_and_those_without_stand_out() -> N
     told = section()
     assert told.startswith(BEGIN)
     assert told.endswith(f"{END}\n")
-    assert "| 8 of 10 pass, 2 failed | 2 of 2 pass |" in told
+    assert "| 8 of 10 pass, 2 failed, 2 skipped | 2 of 2 pass |" in told
+    assert told.count("| not run | not run |") == len(SUITES) - 1
     assert "- it needs transactions, which this broker does not have: 1 with asyncbroker\n" in told
     assert f"- **no reason**: {FAILED[0]}: 1 with asyncbroker\n" in told
 

@@ -18,7 +18,7 @@ from typing import Final
 from asyncbroker.client.cluster import CONNECT_TIMEOUT_MS, TIMEOUT_MS, TopicPartition
 from asyncbroker.client.errors import ClientError
 from asyncbroker.client.partitions import READ_COMMITTED, READ_UNCOMMITTED
-from asyncbroker.client.security import Security, security_of
+from asyncbroker.client.security import SECURITY_PROPERTIES, Security, security_of
 from asyncbroker.spark.formats import Formats, formats_from
 from asyncbroker.spark.offset_limits import OffsetLimit, check_order, ending_limit, starting_limit
 
@@ -164,9 +164,7 @@ _KAFKA_OPTIONS: Final = (
     *("reconnect.backoff.ms", "reconnect.backoff.max.ms", "connections.max.idle.ms"),
     *("default.api.timeout.ms", "allow.auto.create.topics", "exclude.internal.topics"),
     *("client.dns.lookup", "group.protocol", "partition.assignment.strategy"),
-    *("security.protocol", "sasl.mechanism", "sasl.jaas.config"),
-    *("ssl.truststore.location", "ssl.truststore.type", "ssl.keystore.location"),
-    *("ssl.keystore.type", "ssl.key.password", "ssl.endpoint.identification.algorithm"),
+    *SECURITY_PROPERTIES,
 )
 
 
@@ -178,7 +176,7 @@ def warn_of_ineffective(options: Mapping[str, str], *, is_stream: bool = False) 
     for name in options:
         if name.lower() in stream_only and not is_stream:
             logger.warning("%s option is ignored in batch queries", name)
-        elif name.lower() not in known_lower and not name.lower().startswith("kafka.ssl."):
+        elif name.lower() not in known_lower:
             nearest = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean '{nearest[0]}'?" if nearest else ""
             logger.warning("option '%s' is not known and has no effect%s", name, hint)

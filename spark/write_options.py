@@ -14,7 +14,7 @@ from typing import Final
 
 from asyncbroker.client.cluster import CONNECT_TIMEOUT_MS, TIMEOUT_MS
 from asyncbroker.client.producer import BATCH_BYTES
-from asyncbroker.client.security import Security
+from asyncbroker.client.security import SECURITY_PROPERTIES, Security
 from asyncbroker.client.sender import BUFFER_BYTES_MAX, DELIVERY_TIMEOUT_MS, IN_FLIGHT_MAX
 from asyncbroker.protocol.records import Compression
 from asyncbroker.spark.options import CLIENT_ID, flag, positive, security_from
@@ -43,9 +43,7 @@ _KAFKA_OPTIONS: Final = (
     *("max.request.size", "max.block.ms", "retries", "retry.backoff.ms", "metadata.max.age.ms"),
     *("receive.buffer.bytes", "send.buffer.bytes", "connections.max.idle.ms"),
     *("reconnect.backoff.ms", "reconnect.backoff.max.ms", "compression.level"),
-    *("security.protocol", "sasl.mechanism", "sasl.jaas.config"),
-    *("ssl.truststore.location", "ssl.truststore.type", "ssl.keystore.location"),
-    *("ssl.keystore.type", "ssl.key.password", "ssl.endpoint.identification.algorithm"),
+    *SECURITY_PROPERTIES,
 )
 
 _SINK_OPTIONS: Final = ("topic", "includeHeaders", "checkpointLocation", "path", "queryName")
@@ -117,7 +115,7 @@ def warn_of_unknown(options: Mapping[str, str]) -> None:
     known = [*_SINK_OPTIONS, *(f"kafka.{name}" for name in _KAFKA_OPTIONS)]
     known_lower = {name.lower() for name in known}
     for name in options:
-        if name.lower() not in known_lower and not name.lower().startswith("kafka.ssl."):
+        if name.lower() not in known_lower:
             nearest = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean '{nearest[0]}'?" if nearest else ""
             logger.warning("option '%s' is not known and has no effect%s", name, hint)

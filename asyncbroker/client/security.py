@@ -18,7 +18,10 @@ from __future__ import annotations
 import re
 import secrets
 import socket
-from collections.abc import Mapping
+import tempfile
+import textwrap
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -44,14 +47,26 @@ MECHANISMS: Final = ("PLAIN", *SCRAM_MECHANISMS)
 
 NONCE_BYTES: Final = 24
 
+# The properties of a client that `security_of` heeds.
+SECURITY_PROPERTIES: Final = (
+    *("security.protocol", "sasl.mechanism", "sasl.jaas.config"),
+    *("ssl.truststore.type", "ssl.truststore.location", "ssl.truststore.certificates"),
+    *("ssl.keystore.type", "ssl.keystore.location", "ssl.keystore.certificate.chain"),
+    *("ssl.keystore.key", "ssl.key.password", "ssl.endpoint.identification.algorithm"),
+)
+
+# A part of a PEM text, which may have been written into one line.
+_PEM_PART: Final = r"(-----BEGIN [^-]+-----)\s+([A-Za-z0-9+/=\s]+)(-----END [^-]+-----)\s*"
+
 # How a login is written in `sasl.jaas.config`, after the name of the module.
 _JAAS_OPTION: Final = r'(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s";]+))'
 
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """What a listener asks for. Files are PEM; without `ssl_truststore_location` the certificate
-    authorities of the system are trusted. Raises ClientError for what does not go together."""
+    """What a listener asks for. Files are PEM, and so are the texts that can be in place of them
+    (KIP-651); without a trust store the certificate authorities of the system are trusted. Raises
+    ClientError for what does not go together."""
 
     protocol: str = "PLAINTEXT"
     sasl_mechanism: str = ""
@@ -61,6 +76,9 @@ class Security:
     ssl_keystore_location: str | None = None
     ssl_key_password: str | None = field(default=None, repr=False)
     ssl_check_hostname: bool = True
+    ssl_truststore_certificates: str | None = None
+    ssl_keystore_certificate_chain: str | None = None
+    ssl_keystore_key: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.protocol not in PROTOCOLS:
@@ -101,19 +119,30 @@ class Security:
     def _tls_context(self) -> ssl.SSLContext:
         import ssl  # Only TLS needs it, and it takes a while to import.
 
-        truststore, keystore = self.ssl_truststore_location, self.ssl_keystore_location
+        trusted = self.ssl_truststore_certificates
         try:
-            context = ssl.create_default_context(cafile=truststore)
+            context = ssl.create_default_context(
+                cafile=self.ssl_truststore_location, cadata=trusted and _pem(trusted)
+            )
         except (OSError, ValueError) as error:
-            raise _unusable("ssl.truststore.location", truststore, error) from error
+            raise _unusable("ssl.truststore", self.ssl_truststore_location, error) from error
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.check_hostname = self.ssl_check_hostname
-        if keystore is not None:
-            try:
-                context.load_cert_chain(keystore, password=self.ssl_key_password or "")
-            except (OSError, ValueError) as error:
-                raise _unusable("ssl.keystore.location", keystore, error) from error
+        try:
+            self._load_own_certificate(context)
+        except (OSError, ValueError) as error:
+            raise _unusable("ssl.keystore", self.ssl_keystore_location, error) from error
         return context
+
+    def _load_own_certificate(self, context: ssl.SSLContext) -> None:
+        if self.ssl_keystore_location is not None:
+            context.load_cert_chain(
+                self.ssl_keystore_location, password=self.ssl_key_password or ""
+            )
+        elif self.ssl_keystore_key is not None:
+            both = _pem(self.ssl_keystore_key) + _pem(self.ssl_keystore_certificate_chain or "")
+            with _private_file(both) as path:
+                context.load_cert_chain(path, password=self.ssl_key_password or "")
 
     def log_in(self, connection: Connection, deadline: Deadline) -> int:
         """Logs in on a new connection, or again. Returns for how many milliseconds; 0 is without
@@ -166,9 +195,35 @@ class Security:
         )
 
 
-def _unusable(setting: str, path: str | None, error: OSError | ValueError) -> ClientError:
+def _unusable(store: str, path: str | None, error: OSError | ValueError) -> ClientError:
+    """What cannot be used, without what it says."""
     reason = getattr(error, "strerror", None) or str(error)
-    return ClientError(f"{setting}={path}: {reason}")
+    if path is None:
+        return ClientError(f"the PEM text of {store}: {reason}")
+    if not isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
+        reason += "; only PEM files can be read"
+    return ClientError(f"{store}.location={path}: {reason}")
+
+
+def _pem(text: str) -> str:
+    """A PEM text in lines, as OpenSSL wants it. Raises ValueError if there is nothing in it."""
+    parts = re.findall(_PEM_PART, text)
+    if not parts:
+        raise ValueError("nothing between BEGIN and END")
+    return "".join(
+        "\n".join([begin, *textwrap.wrap("".join(inside.split()), 64), end, ""])
+        for begin, inside, end in parts
+    )
+
+
+@contextmanager
+def _private_file(text: str) -> Iterator[str]:
+    """A file that nobody else can read, and that is gone afterwards: OpenSSL takes keys from files
+    only."""
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+        file.write(text)
+        file.flush()
+        yield file.name
 
 
 PLAINTEXT: Final = Security()
@@ -178,10 +233,18 @@ def security_of(properties: Mapping[str, str]) -> Security:
     """What a Kafka client's properties say; those that say nothing of security are passed over.
     `sasl.username` and `sasl.password`, librdkafka's, do as well. Raises ClientError."""
     login = _login_of(properties.get("sasl.jaas.config", ""))
-    for store in ("ssl.truststore", "ssl.keystore"):
+    for store, text in (
+        ("ssl.truststore", "ssl.truststore.certificates"),
+        ("ssl.keystore", "ssl.keystore.key"),
+    ):
         kind = properties.get(f"{store}.type", "PEM")
-        if f"{store}.location" in properties and kind != "PEM":
-            raise ClientError(f"{store}.type={kind}: only PEM files can be read")
+        has_file, has_text = f"{store}.location" in properties, text in properties
+        if (has_file or has_text) and kind != "PEM":
+            raise ClientError(f"{store}.type={kind}: only PEM can be read")
+        if has_file and has_text:
+            raise ClientError(f"both {store}.location and {text} are given")
+    if "ssl.keystore.key" in properties and "ssl.keystore.certificate.chain" not in properties:
+        raise ClientError("ssl.keystore.key needs ssl.keystore.certificate.chain")
     return Security(
         protocol=properties.get("security.protocol", "PLAINTEXT").upper(),
         sasl_mechanism=properties.get("sasl.mechanism", properties.get("sasl.mechanisms", "")),
@@ -191,6 +254,9 @@ def security_of(properties: Mapping[str, str]) -> Security:
         ssl_keystore_location=properties.get("ssl.keystore.location"),
         ssl_key_password=properties.get("ssl.key.password"),
         ssl_check_hostname=properties.get("ssl.endpoint.identification.algorithm", "https") != "",
+        ssl_truststore_certificates=properties.get("ssl.truststore.certificates"),
+        ssl_keystore_certificate_chain=properties.get("ssl.keystore.certificate.chain"),
+        ssl_keystore_key=properties.get("ssl.keystore.key"),
     )
 
 

@@ -47,6 +47,11 @@ def test_the_list_has_what_old_librdkafka_looks_for_by_exact_version() -> None:
         assert all(version in HANDLERS[key].advertised for version in versions), key
 
 
+def test_nothing_of_transactions_is_advertised() -> None:
+    """Clients would begin one, and learn only then that it cannot be."""
+    assert not {24, 25, 26, 28, 61, 65, 66} & HANDLERS.keys()
+
+
 @pytest.mark.parametrize(
     ("name", "version"),
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from asyncbroker.client.connection import Address
+from asyncbroker.client.security import security_of
 from asyncbroker.listeners import Listener, TlsRules
 from asyncbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from asyncbroker.server import CannotListen, Server
@@ -108,6 +110,33 @@ async def test_a_required_certificate_must_be_of_the_authority(files: TlsFiles) 
             except (ssl.SSLError, ConnectionError):
                 pass
         await until(lambda: len(running.connections) == 1)
+
+
+def texts_of(files: TlsFiles, join: Callable[[list[str]], str]) -> dict[str, str]:
+    """What is in the files of a client, as its properties."""
+    key, begin, chain = Path(files.client).read_text().partition("-----BEGIN CERTIFICATE")
+    return {
+        "ssl.truststore.certificates": join(Path(files.authority).read_text().splitlines()),
+        "ssl.keystore.key": join(key.splitlines()),
+        "ssl.keystore.certificate.chain": join((begin + chain).splitlines()),
+    }
+
+
+@pytest.mark.parametrize("join", ["\n".join, " ".join], ids=["in lines", "in one line"])
+async def test_our_client_takes_certificates_and_key_as_text(
+    files: TlsFiles, join: Callable[[list[str]], str]
+) -> None:
+    properties = {"security.protocol": "SSL", **texts_of(files, join)}
+    rules = TlsRules(files.server, None, files.authority, "required")
+    async with serving(rules) as running:
+
+        def ask() -> bytes:
+            with security_of(properties).connect(Address(*running.address), 30) as connected:
+                connected.sendall(request_frame("Heartbeat", 0, HEARTBEAT))
+                return connected.makefile("rb").read(10)
+
+        answer = await asyncio.to_thread(ask)
+        assert answer[-2:] == HEARTBEAT.generation_id.to_bytes(2, "big")
 
 
 async def test_a_requested_certificate_may_be_left_out(files: TlsFiles) -> None:

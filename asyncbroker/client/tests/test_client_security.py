@@ -72,6 +72,11 @@ def test_librdkafkas_names_of_user_and_password() -> None:
             {"ssl.truststore.location": "x", "ssl.truststore.type": "JKS"},
             "ssl.truststore.type=JKS: only PEM",
         ),
+        (
+            {"ssl.keystore.key": "x", "ssl.keystore.location": "y"},
+            "both ssl.keystore.location and ssl.keystore.key",
+        ),
+        ({"ssl.keystore.key": "x"}, "needs ssl.keystore.certificate.chain"),
     ],
 )
 def test_what_cannot_be_is_told(properties: dict[str, str], reason: str) -> None:
@@ -80,9 +85,36 @@ def test_what_cannot_be_is_told(properties: dict[str, str], reason: str) -> None
     assert reason in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("security", "reason"),
+    [
+        ({"ssl_truststore_location": __file__}, "only PEM files can be read"),
+        ({"ssl_keystore_location": __file__}, "only PEM files can be read"),
+        ({"ssl_truststore_location": "/nowhere"}, "ssl.truststore.location=/nowhere: No such file"),
+        ({"ssl_truststore_certificates": "no PEM"}, "the PEM text of ssl.truststore"),
+        (
+            {"ssl_keystore_key": "secret", "ssl_keystore_certificate_chain": ""},
+            "the PEM text of ssl.keystore",
+        ),
+    ],
+)
+def test_stores_that_cannot_be_used_are_told_without_what_they_say(
+    security: dict[str, str], reason: str
+) -> None:
+    with pytest.raises(ClientError) as caught:
+        Security("SSL", **security).connect(Address("127.0.0.1", 1), 1)  # type: ignore[arg-type]
+    assert reason in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
 def test_secrets_are_not_shown() -> None:
     security = Security(
-        "SASL_SSL", "PLAIN", "alice", password="secret-a", ssl_key_password="secret-b"
+        "SASL_SSL",
+        "PLAIN",
+        "alice",
+        password="secret-a",
+        ssl_key_password="secret-b",
+        ssl_keystore_key="secret-c",
     )
     assert "secret" not in repr(security)
     assert "alice" in repr(security)

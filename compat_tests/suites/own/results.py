@@ -26,7 +26,7 @@ HEAD: Final = """\
 Made by `python -m compat_tests.suites.own`: the tests that clients have for themselves, from clones
 of their repositories, against this broker; against Apache Kafka only the files in which a test
 failed. A test that fails has a reason, or the command ends with an error. Tests that a suite skips
-by itself are not counted.
+by itself, for what it is not told of (users, certificates, other brokers), are counted apart.
 
 | client | version | what of it | asyncbroker | Apache Kafka |
 |---|---|---|---|---|
@@ -88,9 +88,8 @@ def keep(client: str, broker: str, outcome: Outcome) -> None:
 def section() -> str:
     """The part of the report about these suites, between two marks."""
     outcomes = load()
-    told = [suite for suite in SUITES if suite.client in outcomes]
-    rows = [_row(suite, outcomes[suite.client]) for suite in told]
-    reasons = [_reasons(suite, outcomes[suite.client]) for suite in told]
+    rows = [_row(suite, outcomes.get(suite.client, {})) for suite in SUITES]
+    reasons = [_reasons(suite, outcomes.get(suite.client, {})) for suite in SUITES]
     return f"{BEGIN}\n{HEAD}{''.join(rows)}\n{''.join(reasons)}{END}\n"
 
 
@@ -103,7 +102,8 @@ def _cell(outcome: Outcome | None) -> str:
     if outcome is None:
         return "not run"
     failed = f", {len(outcome.failed)} failed" if outcome.failed else ""
-    return f"{outcome.passed} of {outcome.ran} pass{failed}"
+    skipped = f", {outcome.skipped} skipped" if outcome.skipped else ""
+    return f"{outcome.passed} of {outcome.ran} pass{failed}{skipped}"
 
 
 def _reasons(suite: OwnSuite, outcomes: dict[str, Outcome]) -> str:
