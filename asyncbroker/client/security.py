@@ -23,6 +23,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import permutations
 from typing import TYPE_CHECKING, Final
 
 from asyncbroker.client.errors import AuthenticationFailed, ClientError, error_code
@@ -50,13 +51,14 @@ NONCE_BYTES: Final = 24
 # The properties of a client that `security_of` heeds.
 SECURITY_PROPERTIES: Final = (
     *("security.protocol", "sasl.mechanism", "sasl.jaas.config"),
+    *("sasl.mechanisms", "sasl.username", "sasl.password"),
     *("ssl.truststore.type", "ssl.truststore.location", "ssl.truststore.certificates"),
     *("ssl.keystore.type", "ssl.keystore.location", "ssl.keystore.certificate.chain"),
     *("ssl.keystore.key", "ssl.key.password", "ssl.endpoint.identification.algorithm"),
 )
 
 # A part of a PEM text, which may have been written into one line.
-_PEM_PART: Final = r"(-----BEGIN [^-]+-----)\s+([A-Za-z0-9+/=\s]+)(-----END [^-]+-----)\s*"
+_PEM_PART: Final = r"(-----BEGIN [A-Z0-9 ]+-----)\s+([A-Za-z0-9+/=\s]+)(-----END [A-Z0-9 ]+-----)"
 
 # How a login is written in `sasl.jaas.config`, after the name of the module.
 _JAAS_OPTION: Final = r'(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s";]+))'
@@ -76,8 +78,9 @@ class Security:
     ssl_keystore_location: str | None = None
     ssl_key_password: str | None = field(default=None, repr=False)
     ssl_check_hostname: bool = True
-    ssl_truststore_certificates: str | None = None
-    ssl_keystore_certificate_chain: str | None = None
+    # Kafka takes certificates for passwords as well.
+    ssl_truststore_certificates: str | None = field(default=None, repr=False)
+    ssl_keystore_certificate_chain: str | None = field(default=None, repr=False)
     ssl_keystore_key: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -85,6 +88,7 @@ class Security:
             raise ClientError(
                 f"security.protocol={self.protocol}: must be one of {', '.join(PROTOCOLS)}"
             )
+        self._check_stores()
         if not self.has_login:
             return
         if self.sasl_mechanism not in MECHANISMS:
@@ -93,6 +97,29 @@ class Security:
             )
         if not self.username:
             raise ClientError(f"{self.protocol} needs a user: sasl.jaas.config names none")
+
+    def _check_stores(self) -> None:
+        given = {
+            "ssl.truststore.location": self.ssl_truststore_location,
+            "ssl.truststore.certificates": self.ssl_truststore_certificates,
+            "ssl.keystore.location": self.ssl_keystore_location,
+            "ssl.keystore.certificate.chain": self.ssl_keystore_certificate_chain,
+            "ssl.keystore.key": self.ssl_keystore_key,
+        }
+        for name, text in given.items():
+            # `ssl` takes that for none, and would trust the authorities of the system.
+            if text == "":
+                raise ClientError(f"{name} is empty")
+        names = {name for name, text in given.items() if text is not None}
+        for file, text in (
+            ("ssl.truststore.location", "ssl.truststore.certificates"),
+            ("ssl.keystore.location", "ssl.keystore.key"),
+        ):
+            if {file, text} <= names:
+                raise ClientError(f"both {file} and {text} are given")
+        for one, other in permutations(("ssl.keystore.key", "ssl.keystore.certificate.chain")):
+            if one in names and other not in names:
+                raise ClientError(f"{one} needs {other}")
 
     @property
     def has_login(self) -> bool:
@@ -119,13 +146,13 @@ class Security:
     def _tls_context(self) -> ssl.SSLContext:
         import ssl  # Only TLS needs it, and it takes a while to import.
 
-        trusted = self.ssl_truststore_certificates
+        location, trusted = self.ssl_truststore_location, self.ssl_truststore_certificates
         try:
             context = ssl.create_default_context(
-                cafile=self.ssl_truststore_location, cadata=trusted and _pem(trusted)
+                cafile=location, cadata=None if trusted is None else _pem(trusted)
             )
         except (OSError, ValueError) as error:
-            raise _unusable("ssl.truststore", self.ssl_truststore_location, error) from error
+            raise _unusable("ssl.truststore", location, error) from error
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.check_hostname = self.ssl_check_hostname
         try:
@@ -135,14 +162,13 @@ class Security:
         return context
 
     def _load_own_certificate(self, context: ssl.SSLContext) -> None:
+        key, chain = self.ssl_keystore_key, self.ssl_keystore_certificate_chain
+        password = self.ssl_key_password or ""
         if self.ssl_keystore_location is not None:
-            context.load_cert_chain(
-                self.ssl_keystore_location, password=self.ssl_key_password or ""
-            )
-        elif self.ssl_keystore_key is not None:
-            both = _pem(self.ssl_keystore_key) + _pem(self.ssl_keystore_certificate_chain or "")
-            with _private_file(both) as path:
-                context.load_cert_chain(path, password=self.ssl_key_password or "")
+            context.load_cert_chain(self.ssl_keystore_location, password=password)
+        elif key is not None and chain is not None:
+            with _private_file(_pem(key) + _pem(chain)) as path:
+                context.load_cert_chain(path, password=password)
 
     def log_in(self, connection: Connection, deadline: Deadline) -> int:
         """Logs in on a new connection, or again. Returns for how many milliseconds; 0 is without
@@ -197,12 +223,16 @@ class Security:
 
 def _unusable(store: str, path: str | None, error: OSError | ValueError) -> ClientError:
     """What cannot be used, without what it says."""
+    import ssl
+
+    what = f"the PEM text of {store}" if path is None else f"{store}.location={path}"
     reason = getattr(error, "strerror", None) or str(error)
-    if path is None:
-        return ClientError(f"the PEM text of {store}: {reason}")
-    if not isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
-        reason += "; only PEM files can be read"
-    return ClientError(f"{store}.location={path}: {reason}")
+    if isinstance(error, ssl.SSLError | ValueError):
+        # OpenSSL says "PEM lib" of a wrong password, too.
+        reason += "; only PEM can be read"
+        if store == "ssl.keystore":
+            reason += ", and a key that is encrypted needs ssl.key.password"
+    return ClientError(f"{what}: {reason}")
 
 
 def _pem(text: str) -> str:
@@ -233,18 +263,11 @@ def security_of(properties: Mapping[str, str]) -> Security:
     """What a Kafka client's properties say; those that say nothing of security are passed over.
     `sasl.username` and `sasl.password`, librdkafka's, do as well. Raises ClientError."""
     login = _login_of(properties.get("sasl.jaas.config", ""))
-    for store, text in (
-        ("ssl.truststore", "ssl.truststore.certificates"),
-        ("ssl.keystore", "ssl.keystore.key"),
-    ):
+    for store in ("ssl.truststore", "ssl.keystore"):
         kind = properties.get(f"{store}.type", "PEM")
-        has_file, has_text = f"{store}.location" in properties, text in properties
-        if (has_file or has_text) and kind != "PEM":
+        heeded = {name for name in SECURITY_PROPERTIES if name.startswith(store)}
+        if kind != "PEM" and heeded & properties.keys() - {f"{store}.type"}:
             raise ClientError(f"{store}.type={kind}: only PEM can be read")
-        if has_file and has_text:
-            raise ClientError(f"both {store}.location and {text} are given")
-    if "ssl.keystore.key" in properties and "ssl.keystore.certificate.chain" not in properties:
-        raise ClientError("ssl.keystore.key needs ssl.keystore.certificate.chain")
     return Security(
         protocol=properties.get("security.protocol", "PLAINTEXT").upper(),
         sasl_mechanism=properties.get("sasl.mechanism", properties.get("sasl.mechanisms", "")),

@@ -8,7 +8,12 @@ import pytest
 
 from asyncbroker.client.connection import Address, Connection, Deadline
 from asyncbroker.client.errors import AuthenticationFailed, ClientError
-from asyncbroker.client.security import PLAINTEXT, Security, security_of
+from asyncbroker.client.security import (
+    PLAINTEXT,
+    SECURITY_PROPERTIES,
+    Security,
+    security_of,
+)
 from asyncbroker.client.tests.scripted_broker import ScriptedBroker
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -53,6 +58,8 @@ def test_librdkafkas_names_of_user_and_password() -> None:
         }
     )
     assert security == Security("SASL_PLAINTEXT", "PLAIN", "alice", "pencil")
+    # Whoever warns of what has no effect goes by these.
+    assert {"sasl.mechanisms", "sasl.username", "sasl.password"} <= set(SECURITY_PROPERTIES)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +83,21 @@ def test_librdkafkas_names_of_user_and_password() -> None:
             {"ssl.keystore.key": "x", "ssl.keystore.location": "y"},
             "both ssl.keystore.location and ssl.keystore.key",
         ),
-        ({"ssl.keystore.key": "x"}, "needs ssl.keystore.certificate.chain"),
+        (
+            {"ssl.truststore.certificates": "x", "ssl.truststore.location": "y"},
+            "both ssl.truststore.location and ssl.truststore.certificates",
+        ),
+        ({"ssl.keystore.key": "x"}, "ssl.keystore.key needs ssl.keystore.certificate.chain"),
+        (
+            {"ssl.keystore.certificate.chain": "x"},
+            "ssl.keystore.certificate.chain needs ssl.keystore.key",
+        ),
+        (
+            {"ssl.keystore.certificate.chain": "x", "ssl.keystore.type": "JKS"},
+            "ssl.keystore.type=JKS: only PEM",
+        ),
+        ({"ssl.truststore.location": ""}, "ssl.truststore.location is empty"),
+        ({"ssl.truststore.certificates": ""}, "ssl.truststore.certificates is empty"),
     ],
 )
 def test_what_cannot_be_is_told(properties: dict[str, str], reason: str) -> None:
@@ -88,12 +109,18 @@ def test_what_cannot_be_is_told(properties: dict[str, str], reason: str) -> None
 @pytest.mark.parametrize(
     ("security", "reason"),
     [
-        ({"ssl_truststore_location": __file__}, "only PEM files can be read"),
-        ({"ssl_keystore_location": __file__}, "only PEM files can be read"),
+        ({"ssl_truststore_location": __file__}, "only PEM can be read"),
+        ({"ssl_keystore_location": __file__}, "a key that is encrypted needs ssl.key.password"),
         ({"ssl_truststore_location": "/nowhere"}, "ssl.truststore.location=/nowhere: No such file"),
         ({"ssl_truststore_certificates": "no PEM"}, "the PEM text of ssl.truststore"),
         (
-            {"ssl_keystore_key": "secret", "ssl_keystore_certificate_chain": ""},
+            {
+                "ssl_truststore_certificates": "-----BEGIN \u00c4-----\nabcd\n-----END \u00c4-----",
+            },
+            "the PEM text of ssl.truststore",
+        ),
+        (
+            {"ssl_keystore_key": "secret", "ssl_keystore_certificate_chain": "secret"},
             "the PEM text of ssl.keystore",
         ),
     ],
@@ -115,6 +142,8 @@ def test_secrets_are_not_shown() -> None:
         password="secret-a",
         ssl_key_password="secret-b",
         ssl_keystore_key="secret-c",
+        ssl_keystore_certificate_chain="secret-d",
+        ssl_truststore_certificates="secret-e",
     )
     assert "secret" not in repr(security)
     assert "alice" in repr(security)
