@@ -178,7 +178,7 @@ def batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 
 def check_batch(buffer: Buffer) -> BatchHeader:
-    """The header of the one batch that a client may send for a partition, checked without decoding.
+    """The header of the one batch that a client may send for a partition, checked without records.
 
     Raises KafkaError: CORRUPT_MESSAGE when the bytes were damaged on the way (length, CRC),
     INVALID_RECORD when the client built something that it may not send. The rules are those of

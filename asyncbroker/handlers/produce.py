@@ -1,7 +1,8 @@
 """Produce (key 0), versions 3 to 11.
 
 Behaviour: each partition has its own outcome, and the request as a whole never fails. A batch is
-checked without decoding it and appended as it came; `batch_rules.py` has the topics that need more.
+checked by its header and CRC, then record by record without making objects of them, and appended as
+it came unless the topic wants it otherwise (`batch_rules.py`).
 acks=1 answers when the batch is in the page cache, acks=all (-1) when a commit round has made it
 durable or `timeout_ms` is over (REQUEST_TIMED_OUT; the batch stays). acks=0 has no answer: an error
 closes the connection, since nothing else would tell the client.
