@@ -99,8 +99,8 @@ class Route:
 
 @dataclass(slots=True)
 class Waiting:
-    """A request whose handler has not finished; it is None if nobody has decoded it. `began` is for
-    who measures how long it takes."""
+    """A request whose handler has not finished; `request` is None if a shortcut took it. `began` is
+    for who measures how long it takes."""
 
     route: Route
     correlation_id: int
@@ -219,9 +219,6 @@ class Dispatcher:
         output: list[bytes],
     ) -> Outcome:
         """Answers a request that had to wait with what its awaitable came to."""
-        if response.__class__ is bytes:
-            output.append(response)
-            return len(response)
         route, correlation_id = waiting.route, waiting.correlation_id
         try:
             if isinstance(response, BaseException):

@@ -101,34 +101,13 @@ def single_answer(
 ) -> bytes:
     """The whole frame of the response to a request that `read_single` has read: a success."""
     layout, head, tail = _layout(version, len(name))
+    offsets: tuple[int, ...] = (base_offset, log_append_time_ms, log_start_offset)
     if version >= FLEXIBLE_FROM:
-        return layout.pack(
-            head,
-            correlation_id,
-            *(0, 2, len(name) + 1, name, 2, index, 0),
-            base_offset,
-            log_append_time_ms,
-            log_start_offset,
-            tail,
-        )
-    if version >= LOG_START_OFFSET_FROM:
-        return layout.pack(
-            head,
-            correlation_id,
-            *(1, len(name), name, 1, index, 0),
-            base_offset,
-            log_append_time_ms,
-            log_start_offset,
-            tail,
-        )
-    return layout.pack(
-        head,
-        correlation_id,
-        *(1, len(name), name, 1, index, 0),
-        base_offset,
-        log_append_time_ms,
-        tail,
-    )
+        topic = (0, 2, len(name) + 1, name, 2, index, 0)
+        return layout.pack(head, correlation_id, *topic, *offsets, tail)
+    if version < LOG_START_OFFSET_FROM:
+        offsets = offsets[:2]
+    return layout.pack(head, correlation_id, 1, len(name), name, 1, index, 0, *offsets, tail)
 
 
 @cache
