@@ -116,6 +116,10 @@ class SqliteMetadataStore:
         except (sqlite3.Error, UnicodeDecodeError) as error:
             connection.close()
             raise DirectoryRefused(f"{self._path}: {error}") from error
+        except (TypeError, ValueError) as error:
+            # Another number of columns, or bytes where there was text.
+            connection.close()
+            raise DirectoryRefused(f"{self._path} is damaged: {error}") from error
         except DirectoryRefused:
             connection.close()
             raise

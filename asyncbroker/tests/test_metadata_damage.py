@@ -33,8 +33,8 @@ def kept(tmp_path: Path) -> tuple[StoredState, dict[str, bytes]]:
     store = SqliteMetadataStore(path / FILE_NAME)
     store.open()
     for number in range(TOPICS):
-        topic = StoredTopic(f"t{number}", bytes([number]) * 16, 3, {"retention.ms": "-1"})
-        store.apply([PutTopic(topic)])
+        configs = {"retention.ms": "-1", "segment.ms": "5"}
+        store.apply([PutTopic(StoredTopic(f"t{number}", bytes([number]) * 16, 3, configs))])
     store.apply([DeleteTopic(bytes(16)), DeleteTopic(bytes([1]) * 16), SetBrokerConfigs("", {})])
     store.apply([ForgetTopic(bytes(16)), ForgetTopic(bytes([2]) * 16)])
     store.apply([SetValue("x", "12")])
@@ -62,9 +62,9 @@ def opened(path: Path, files: dict[str, bytes]) -> StoredState | None:
         store.close()
 
 
-def flipped(data: bytes, position: int, chance: random.Random) -> bytes:
+def flipped(data: bytes, position: int, bit: int) -> bytes:
     changed = bytearray(data)
-    changed[position] ^= 1 << chance.randrange(8)
+    changed[position] ^= 1 << bit
     return bytes(changed)
 
 
@@ -81,11 +81,36 @@ def test_no_flipped_bit_of_a_stopped_store_changes_what_is_in_it(
     chance = random.Random(3)
     data = files["stopped"]
     found = [
-        opened(tmp_path / "copy", {FILE_NAME: flipped(data, chance.randrange(len(data)), chance)})
+        opened(
+            tmp_path / "copy",
+            {FILE_NAME: flipped(data, chance.randrange(len(data)), chance.randrange(8))},
+        )
         for _ in range(150)
     ]
     assert all(each in (None, state) for each in found)
     assert None in found
+
+
+@pytest.mark.parametrize(
+    ("what", "begin", "end"),
+    [(b"CREATE TABLE group_configs", 0, 100), (b"segment.ms", -24, 0), (b"retention.ms", -24, 0)],
+    ids=["columns", "first types", "last types"],
+)
+def test_what_a_flipped_bit_makes_of_columns_and_types_is_refused(
+    tmp_path: Path,
+    kept: tuple[StoredState, dict[str, bytes]],
+    what: bytes,
+    begin: int,
+    end: int,
+) -> None:
+    """More columns than there were, and bytes in place of text."""
+    state, files = kept
+    data = files["stopped"]
+    at = data.index(what)
+    for position in range(at + begin, at + end):
+        for bit in range(8):
+            found = opened(tmp_path / "copy", {FILE_NAME: flipped(data, position, bit)})
+            assert found in (None, state), (position, bit)
 
 
 @pytest.mark.parametrize("part", ["header", "frames", "pages"])
@@ -104,7 +129,7 @@ def test_no_flipped_bit_of_a_wal_takes_what_was_durable(
             "frames": frame + chance.randrange(FRAME_BYTES),
             "pages": chance.randrange(frame + FRAME_BYTES, frame + frame_bytes),
         }[part]
-        damaged = {FILE_NAME: files[FILE_NAME], WAL: flipped(wal, position, chance)}
+        damaged = {FILE_NAME: files[FILE_NAME], WAL: flipped(wal, position, chance.randrange(8))}
         assert opened(tmp_path / "copy", damaged) in (None, state), position
 
 
