@@ -16,7 +16,7 @@ from asyncbroker.log.segment import Segment
 from asyncbroker.protocol.batches import LOG_APPEND_TIME_BIT, NO_TIMESTAMP, BatchHeader
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.record_facts import check_records
-from asyncbroker.protocol.records import CorruptBatch, payload_of, stamp_max_timestamp
+from asyncbroker.protocol.records import CorruptBatch, payload_of
 
 # Positions are signed 32-bit numbers in the index, and sizes of files in Java's hands.
 POSITION_MAX: Final = (1 << 31) - 1
@@ -41,36 +41,29 @@ def check_timestamps(
 ) -> None:
     """Raises KafkaError for timestamps that a CreateTime topic refuses.
 
-    A max timestamp that the producer left out (sarama) is filled in. Only a topic that limits the
-    past has its batches decoded for it: the header has no smallest timestamp.
+    Only a topic that limits the past has its batches decoded for it, in a worker thread: the header
+    has no smallest timestamp. The max timestamp is that of the records, or -1 if these have none;
+    whoever took the batch in has seen to it.
     """
     if header.attributes & LOG_APPEND_TIME_BIT:
         raise KafkaError(
             ErrorCode.INVALID_TIMESTAMP, "the topic has CreateTime, the batch LogAppendTime"
         )
-    limits_past = config.message_timestamp_before_max_ms != INT64_MAX
-    smallest = NO_TIMESTAMP
-    if limits_past or header.max_timestamp < header.base_timestamp:
-        try:
-            limit = config.decompressed_bytes_max
-            payload = payload_of(batch, header, decompressed_bytes_max=limit)
-            smallest, largest, *_ = check_records(payload, header)
-        except CorruptBatch as damage:
-            raise KafkaError(ErrorCode.INVALID_RECORD, str(damage)) from damage
-        if header.max_timestamp < header.base_timestamp:
-            stamp_max_timestamp(batch, largest)
-            header.max_timestamp = largest
     if header.max_timestamp > now_ms + config.message_timestamp_after_max_ms:
         raise KafkaError(
             ErrorCode.INVALID_TIMESTAMP,
             f"{header.max_timestamp - now_ms} ms ahead; message.timestamp.after.max.ms is "
             f"{config.message_timestamp_after_max_ms}",
         )
-    if (
-        limits_past
-        and smallest != NO_TIMESTAMP
-        and smallest < now_ms - config.message_timestamp_before_max_ms
-    ):
+    if config.message_timestamp_before_max_ms == INT64_MAX:
+        return
+    try:
+        limit = config.decompressed_bytes_max
+        payload = payload_of(batch, header, decompressed_bytes_max=limit)
+        smallest = check_records(payload, header).min_timestamp
+    except CorruptBatch as damage:
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(damage)) from damage
+    if smallest != NO_TIMESTAMP and smallest < now_ms - config.message_timestamp_before_max_ms:
         raise KafkaError(
             ErrorCode.INVALID_TIMESTAMP,
             f"{now_ms - smallest} ms ago; message.timestamp.before.max.ms is "

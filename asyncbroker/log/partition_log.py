@@ -263,7 +263,6 @@ class PartitionLog:
             header.max_timestamp = log_append_time_ms = now_ms
         elif (
             header.max_timestamp > now_ms + config.message_timestamp_after_max_ms
-            or header.max_timestamp < header.base_timestamp
             or header.attributes & LOG_APPEND_TIME_BIT
             or config.message_timestamp_before_max_ms != INT64_MAX
         ):
