@@ -14,6 +14,7 @@ from asyncbroker.metadata_store import (
     ForgetTopic,
     PutTopic,
     SetBrokerConfigs,
+    SetGroupConfigs,
     SetValue,
     StoredState,
     StoredTopic,
@@ -37,7 +38,7 @@ def kept(tmp_path: Path) -> tuple[StoredState, dict[str, bytes]]:
         store.apply([PutTopic(StoredTopic(f"t{number}", bytes([number]) * 16, 3, configs))])
     store.apply([DeleteTopic(bytes(16)), DeleteTopic(bytes([1]) * 16), SetBrokerConfigs("", {})])
     store.apply([ForgetTopic(bytes(16)), ForgetTopic(bytes([2]) * 16)])
-    store.apply([SetValue("x", "12")])
+    store.apply([SetGroupConfigs("g", {"a": "1"}), SetValue("x", "12")])
     files = {found.name: found.read_bytes() for found in path.iterdir()}
     store.close()
     files["stopped"] = (path / FILE_NAME).read_bytes()
@@ -93,7 +94,7 @@ def test_no_flipped_bit_of_a_stopped_store_changes_what_is_in_it(
 
 @pytest.mark.parametrize(
     ("what", "begin", "end"),
-    [(b"CREATE TABLE group_configs", 0, 100), (b"segment.ms", -24, 0), (b"retention.ms", -24, 0)],
+    [(b"CREATE TABLE group_configs", 0, 125), (b"segment.ms", -24, 0), (b"retention.ms", -24, 0)],
     ids=["columns", "first types", "last types"],
 )
 def test_what_a_flipped_bit_makes_of_columns_and_types_is_refused(
