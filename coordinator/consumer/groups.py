@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from asyncbroker.coordinator.config import GroupConfig, MigrationPolicy
+from asyncbroker.coordinator.config import GroupConfig
 from asyncbroker.coordinator.consumer import classic_members
 from asyncbroker.coordinator.consumer.changes import Changes
 from asyncbroker.coordinator.consumer.departure import close_ranks, remove_members
@@ -196,8 +196,6 @@ class ConsumerGroups:
         become by that."""
         member_id = request.member_id or caller.unique
         try:
-            if self._config.migration_policy is MigrationPolicy.DISABLED:
-                raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             check_room(len(group.members), member_id in group.members, self._config)
             classic_members.check_protocols(group, request)
             is_static = request.group_instance_id is not None

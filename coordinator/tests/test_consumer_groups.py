@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from asyncbroker.coordinator.config import GroupConfig
+import pytest
+
+from asyncbroker.coordinator.config import GroupConfig, MigrationPolicy
 from asyncbroker.coordinator.consumer.changes import Changes
 from asyncbroker.coordinator.consumer.member import MemberState
 from asyncbroker.coordinator.coordinator import GroupCoordinator
 from asyncbroker.coordinator.effects import Append, Instant, Note, Reply
 from asyncbroker.coordinator.tests.consumer_scenario import ConsumerScenario
 from asyncbroker.coordinator.tests.fake_topics import FakeTopics
+from asyncbroker.coordinator.tests.group_scenario import settle
 from asyncbroker.protocol.errors import ErrorCode
 
 AT_ONCE = GroupConfig(consumer_assignment_interval_ms=0)
+each_policy = pytest.mark.parametrize("policy", MigrationPolicy)
 
 
 def group_of(*names: str, config: GroupConfig = AT_ONCE, partitions: int = 4) -> ConsumerScenario:
@@ -155,3 +159,48 @@ def test_a_classic_group_whose_members_have_left_before_its_first_generation_is_
     response = c.heartbeat("a")
     assert (response.error_code, response.member_epoch) == (ErrorCode.NONE, 2)
     assert len(c.owners()) == 4
+
+
+def with_policy(policy: MigrationPolicy) -> GroupConfig:
+    return replace(AT_ONCE, migration_policy=policy, initial_rebalance_delay_ms=0)
+
+
+@each_policy
+def test_the_policy_says_whether_a_consumer_may_join_those_of_the_classic_protocol(
+    policy: MigrationPolicy,
+) -> None:
+    c = ConsumerScenario(with_policy(policy), FakeTopics(t=4))
+    c.s.enter("k")
+    c.s.wait(0)
+    c.s.sync("k", {"k": b""})
+    c.add("a")
+    response = c.heartbeat("a")
+    if policy in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL):
+        assert response.error_code == ErrorCode.NONE
+        assert set(c.group().members) == {"a-1", c.s.clients["k"].member_id}
+        assert c.s.heartbeat("k") is ErrorCode.REBALANCE_IN_PROGRESS
+    else:
+        assert response.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert response.error_message is not None
+        assert response.error_message.endswith("online upgrade is disabled.")
+        assert c.s.state() == "Stable"
+        assert c.s.heartbeat("k") is ErrorCode.NONE
+
+
+@each_policy
+def test_the_policy_says_what_becomes_of_a_group_when_its_last_consumer_leaves(
+    policy: MigrationPolicy,
+) -> None:
+    c = group_of("a", config=with_policy(policy))
+    # Who may join has nothing to do with the policy, in Kafka either.
+    assert c.s.error(c.s.enter("k")) is ErrorCode.NONE
+    c.leave("a")
+    (group,) = c.s.coordinator.list_groups()
+    if policy in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL):
+        assert group.group_type == "classic"
+        assert c.s.heartbeat("k") is ErrorCode.REBALANCE_IN_PROGRESS
+        c.s.join("k")
+        settle(c.s, "k")
+    else:
+        assert group.group_type == "consumer"
+        assert set(c.group().members) == {c.s.clients["k"].member_id}
