@@ -17,11 +17,16 @@ from asyncbroker.protocol.messages.describe_configs import (
     DescribeConfigsResource,
 )
 from asyncbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from asyncbroker.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsResource,
+)
 from asyncbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
 from asyncbroker.protocol.messages.metadata import MetadataRequestTopic
 from asyncbroker.protocol.messages.produce import PartitionProduceData, TopicProduceData
 from asyncbroker.protocol.records import Record, build_batch
-from asyncbroker.tests.broker_process import BrokerProcess
+from asyncbroker.tests.broker_process import BlockingPeer, BrokerProcess
+from asyncbroker.tests.config_questions import BROKER, SET
 from asyncbroker.tests.edge_harness import decode_response, request_frame
 
 LISTEN = "--listen=127.0.0.1:0"
@@ -204,6 +209,31 @@ def test_each_listener_tells_clients_its_own_address() -> None:
             with broker.connect() as peer:
                 metadata = peer.ask("Metadata", 1, topics=[])
                 assert [(one.host, one.port) for one in metadata.brokers] == [expected]
+
+
+def alter_max_connections(peer: BlockingPeer, count: int) -> None:
+    change = IncrementalAlterableConfig("max.connections", SET, str(count))
+    resource = IncrementalAlterConfigsResource(BROKER, "", [change])
+    (outcome,) = peer.ask("IncrementalAlterConfigs", 1, resources=[resource]).responses
+    assert outcome.error_code == ErrorCode.NONE
+
+
+def test_an_altered_limit_of_connections_holds_at_once() -> None:
+    with (
+        BrokerProcess(LISTEN, "--memory") as broker,
+        broker.connect() as first,
+        broker.connect() as second,
+    ):
+        for peer in (first, second):
+            peer.ask("Metadata", 4, topics=[])
+        alter_max_connections(first, 2)
+        with broker.connect() as refused:
+            assert refused.is_closed()
+        # Those who are inside stay.
+        second.ask("Metadata", 4, topics=[])
+        alter_max_connections(second, 3)
+        with broker.connect() as third:
+            third.ask("Metadata", 4, topics=[])
 
 
 def test_logs_are_json_when_asked_for() -> None:
