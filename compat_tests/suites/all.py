@@ -155,6 +155,13 @@ SUITES: Final[tuple[Suite, ...]] = (
         expected={
             "TransactionsCommand": Result("refused", "this broker has no transactions to list")
         },
+        older={
+            "3.9.1": {
+                "ConfigCommand --entity-type groups": Result(
+                    "absent", "the tool knows no settings of groups"
+                )
+            }
+        },
     ),
     client(
         "kafkajs",
@@ -183,6 +190,11 @@ SUITES: Final[tuple[Suite, ...]] = (
         "of share groups, which this broker does not have",
         franz_go_own,
         features={name: name for name in FRANZ_GO_OWN},
+        expected={
+            "TestIssueProduceBrokerTooOldFailsRecords": Result(
+                "absent", "Kafka 4 tells of Produce 0 to 2 as well, for the sake of librdkafka"
+            )
+        },
     ),
     client(
         "sarama",

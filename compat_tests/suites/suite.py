@@ -24,8 +24,10 @@ class Result:
 class Suite:
     """A client: its versions, where its checks come from, and what they are expected to say.
 
-    `absent` has what the client cannot do, `expected` the outcome that this broker is known to give
-    where that is not "passed"; each with the reason. Both are by feature.
+    `absent` has what the client cannot do, `expected` the outcome that is known where that is not
+    "passed", `older` the same for single versions; each with the reason, by feature. A check that
+    finds by itself that there is nothing to try is "absent" too, and as unexpected as one that
+    fails.
     """
 
     name: str
@@ -35,12 +37,19 @@ class Suite:
     features: Mapping[str, str] = field(default_factory=lambda: FEATURES)
     absent: Mapping[str, str] = field(default_factory=dict)
     expected: Mapping[str, Result] = field(default_factory=dict)
+    older: Mapping[str, Mapping[str, Result]] = field(default_factory=dict)
 
     def present(self) -> list[str]:
         """The features that the client has."""
         return [feature for feature in self.features if feature not in self.absent]
 
-    def is_expected(self, feature: str, result: Result) -> bool:
+    def known(self, version: str, feature: str) -> Result:
+        """What is known to become of a feature with this broker, and why if it does not work."""
+        if feature in self.absent:
+            return Result("absent", self.absent[feature])
+        of_version = self.older.get(version, {})
+        return of_version.get(feature) or self.expected.get(feature) or Result("passed")
+
+    def is_expected(self, version: str, feature: str, result: Result) -> bool:
         """Whether this broker may give this result."""
-        wanted = self.expected.get(feature, Result("passed")).outcome
-        return result.outcome in (wanted, "absent")
+        return result.outcome == self.known(version, feature).outcome

@@ -21,6 +21,8 @@ SETTINGS = {
 REFUSED = re.compile(
     r"kafka server: (The version of API is not supported|Transactional ID authorization failed)"
 )
+# franz-go's tests clear up after themselves, and tell of it last.
+CLEAN_UP = re.compile(r"(FAILED TESTING -- NOT )?DELETING (TOPIC|GROUP) ", re.IGNORECASE)
 
 
 def own(tests: str, name: str) -> Check:
@@ -43,9 +45,10 @@ def own(tests: str, name: str) -> Check:
 
 
 def last_words(said: str) -> str:
-    """The last line in which a test says something, without where it does."""
+    """The last line in which a test says something that matters, without where it does."""
     found = re.findall(r"^ +\w+\.go:\d+: +(\S.*)$", said, re.MULTILINE)
-    return str(found[-1]) if found else said.strip().rpartition("\n")[2]
+    words = [line for line in found if not CLEAN_UP.match(line)]
+    return words[-1] if words else said.strip().rpartition("\n")[2]
 
 
 if __name__ == "__main__":
