@@ -17,12 +17,15 @@ Made by `scripts/settings_table.py --write`, never by hand.
 
 Names, types, ranges and defaults of settings are those of Kafka 4.3, so that a real broker's file
 loads and tools can set and compare what they know. These are accepted, checked, kept and shown, and
-change nothing here; for a broker's file one warning at the start names those that are in it. All
-others do what Kafka's documentation says. (`kafka-configs --describe --all` shows every one.)
+change nothing here. For a broker's file one warning at the start names those that are in it, and
+with them names of Kafka 3 and before, internal ones and those of plug-ins, which are taken without
+a look at their values. All others do what Kafka's documentation says. (`kafka-configs --describe
+--all` shows every one.)
 """
 
 
 def section(title: str, words: str, settings: Iterable[Setting]) -> str:
+    """One table: those of the settings that have no effect."""
     rows = "".join(
         f"| `{each.name}` | {each.documentation} |\n"
         for each in sorted(settings, key=lambda each: each.name)
