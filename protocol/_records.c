@@ -1,12 +1,12 @@
-/* Record batches at the speed of memory: where batches lie, their CRC-32C, their records as Arrow's
- * buffers, and records encoded from Arrow's buffers.
+/* Record batches at the speed of memory: where batches lie, their CRC-32C, whether their records are
+ * what they say, their records as Arrow's buffers, and records encoded from Arrow's buffers.
  *
  * The maps of a batch and of a record are in batches.py and records.py; what is refused here is
- * what the Python of those, and of the Spark source's fields.py and encoder.py, refuses, which tests
- * hold it to.
+ * what the Python of those and of record_facts.py, and of the Spark source's fields.py and
+ * encoder.py, refuses, which tests hold it to.
  * Everything that is read is a stranger's: a length is held against what is left before it is used.
  *
- * Work is done in two passes over the same bytes, without the GIL: the first checks and measures,
+ * What has outputs is done in two passes over the same bytes, without the GIL: the first checks and measures,
  * then the outputs are allocated at their exact sizes, and the second writes. The second checks as
  * much as the first, since the owner of a buffer may change its bytes between them.
  *
