@@ -33,28 +33,18 @@ import pytest
 from asyncbroker.coordinator.config import GroupConfig
 from asyncbroker.coordinator.consumer.member import MemberState
 from asyncbroker.coordinator.consumer.records import ConsumerRecord, RecordKind
-from asyncbroker.coordinator.effects import Append, Effect, Note, Record, Reply
+from asyncbroker.coordinator.effects import Record
 from asyncbroker.coordinator.records import decode_record
 from asyncbroker.coordinator.tests.consumer_scenario import ConsumerScenario
 from asyncbroker.coordinator.tests.fake_topics import FakeTopics
 from asyncbroker.coordinator.tests.group_scenario import Token
+from asyncbroker.coordinator.tests.transcript import hold_against, show, transcripts
 from asyncbroker.protocol.errors import ErrorCode
 
-TRANSCRIPTS = sorted((Path(__file__).parent / "consumer_transcripts").glob("*.txt"))
 
-
-@pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", transcripts("consumer_transcripts"), ids=lambda path: path.stem)
 def test_transcript(path: Path, request: pytest.FixtureRequest) -> None:
-    expected = path.read_text()
-    actual = Story().run(expected)
-    if request.config.getoption("--rewrite-transcripts", default=False):
-        path.write_text(actual)
-    else:
-        assert actual == expected
-
-
-def test_there_are_transcripts() -> None:
-    assert TRANSCRIPTS
+    hold_against(path, Story().run, request)
 
 
 class Story:
@@ -79,7 +69,11 @@ class Story:
             command, *words = line.split()
             self.c.s.effects.clear()
             shown: list[str] = getattr(self, f"do_{command}")(*words) or []
-            effects = (each for effect in self.c.s.effects for each in self.show(effect))
+            effects = (
+                each
+                for effect in self.c.s.effects
+                for each in show(effect, self.show_record, self.show_reply)
+            )
             lines.extend(f"  {each}" for each in (*effects, *shown))
         return "\n".join(lines) + "\n"
 
@@ -163,15 +157,8 @@ class Story:
 
     # ---- effects
 
-    def show(self, effect: Effect) -> list[str]:
-        if isinstance(effect, Note):
-            return [f"note   {effect.group_id}: {effect.text}"]
-        if isinstance(effect, Append):
-            return [f"append {self.show_record(record)}" for record in effect.records]
-        assert isinstance(effect, Reply)
-        token = effect.token
-        assert isinstance(token, Token)
-        return [f"reply  {token.client}: {self.show_response(effect.response)}"]
+    def show_reply(self, token: Token, response: Any) -> str:
+        return f"{token.client}: {self.show_response(response)}"
 
     def show_response(self, response: Any) -> str:
         if response.error_code:

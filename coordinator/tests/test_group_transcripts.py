@@ -28,13 +28,14 @@ from typing import Any
 import pytest
 
 from asyncbroker.coordinator.config import GroupConfig
-from asyncbroker.coordinator.effects import Append, Effect, Note, Record, Reply
+from asyncbroker.coordinator.effects import Record
 from asyncbroker.coordinator.records import (
     GroupMetadataRecord,
     OffsetCommitRecord,
     decode_record,
 )
 from asyncbroker.coordinator.tests.group_scenario import Scenario, Token
+from asyncbroker.coordinator.tests.transcript import hold_against, show, transcripts
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.protocol.messages.heartbeat import HeartbeatResponse
 from asyncbroker.protocol.messages.join_group import JoinGroupResponse
@@ -42,21 +43,10 @@ from asyncbroker.protocol.messages.leave_group import LeaveGroupResponse
 from asyncbroker.protocol.messages.offset_commit import OffsetCommitResponse
 from asyncbroker.protocol.messages.sync_group import SyncGroupResponse
 
-TRANSCRIPTS = sorted((Path(__file__).parent / "transcripts").glob("*.txt"))
 
-
-@pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", transcripts("transcripts"), ids=lambda path: path.stem)
 def test_transcript(path: Path, request: pytest.FixtureRequest) -> None:
-    expected = path.read_text()
-    actual = run(expected)
-    if request.config.getoption("--rewrite-transcripts", default=False):
-        path.write_text(actual)
-    else:
-        assert actual == expected
-
-
-def test_there_are_transcripts() -> None:
-    assert TRANSCRIPTS
+    hold_against(path, run, request)
 
 
 def run(text: str) -> str:
@@ -76,10 +66,10 @@ def run(text: str) -> str:
         scenario = scenario or Scenario()
         scenario.effects.clear()
         shown = COMMANDS[command](scenario, *words) or []
-        lines.extend(
-            f"  {shown_effect}" for effect in scenario.effects for shown_effect in show(effect)
+        effects = (
+            each for effect in scenario.effects for each in show(effect, show_record, show_reply)
         )
-        lines.extend(f"  {row}" for row in shown)
+        lines.extend(f"  {each}" for each in (*effects, *shown))
         waiting = scenario.tokens[-1] if command in ("join", "sync") else None
         if waiting is not None and scenario.is_waiting(waiting):
             lines.append("  (waits)")
@@ -198,17 +188,6 @@ COMMANDS: dict[str, Callable[..., list[str] | None]] = {
 # ---- effects
 
 
-def show(effect: Effect) -> list[str]:
-    if isinstance(effect, Note):
-        return [f"note   {effect.group_id}: {effect.text}"]
-    if isinstance(effect, Append):
-        return [f"append {show_record(record)}" for record in effect.records]
-    assert isinstance(effect, Reply)
-    token = effect.token
-    assert isinstance(token, Token)
-    return [f"reply  {token.api} {token.client}: {show_response(effect.response)}"]
-
-
 def show_record(record: Record) -> str:
     decoded = decode_record(*record)
     if isinstance(decoded, OffsetCommitRecord):
@@ -225,6 +204,10 @@ def show_record(record: Record) -> str:
         f"protocol={group.protocol or '-'} leader={group.leader or '-'}"
         + (f": {members}" if members else "")
     )
+
+
+def show_reply(token: Token, response: Any) -> str:
+    return f"{token.api} {token.client}: {show_response(response)}"
 
 
 def show_response(response: Any) -> str:
