@@ -396,7 +396,12 @@ def test_spark_tells_no_secret_in_plans_progress_logs_events_and_errors(
 ) -> None:
     listener, mechanism = "SASL_SSL", "SCRAM-SHA-512"
     key_password = "hay,wire=3"
-    options = protected.options(listener, mechanism) | {"kafka.ssl.key.password": key_password}
+    key, begin, chain = Path(protected.files.client).read_text().partition("-----BEGIN CERTIFICATE")
+    options = protected.options(listener, mechanism) | {
+        "kafka.ssl.key.password": key_password,
+        "kafka.ssl.keystore.key": key,
+        "kafka.ssl.keystore.certificate.chain": begin + chain,
+    }
     topic = "secrets"
     rows = pyarrow.RecordBatch.from_pydict({"value": pyarrow.array([b"value"])})
     schema = full_schema(include_headers=False)
@@ -422,5 +427,5 @@ def test_spark_tells_no_secret_in_plans_progress_logs_events_and_errors(
     files = [path for path in (tmp_path / "told").rglob("*") if path.is_file()]
     assert any(path.parent.name == "events" or "events" in path.parts for path in files)
     told += b"".join(path.read_bytes() for path in files)
-    for secret in (PASSWORD, WRONG, key_password):
+    for secret in (PASSWORD, WRONG, key_password, *key.splitlines()[1:-1]):
         assert secret.encode() not in told
