@@ -8,12 +8,14 @@ what can be compared on a machine that does something else as well.
 
 Two more things need sessions of their own: the first row of a small topic in a new session, and a
 topic of one partition with everything pinned to one core and to two.
+
+What has been found is kept in a file after each of them, so that a case that fails, or an end by
+hand, takes only itself along; `--write-docs` makes the table of the docs of that file.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -38,10 +40,21 @@ from spark_cases import (
     make_topics,
     to_nowhere,
 )
-from spark_table import FIRST_ROW_CASE, ONE_PARTITION_CASE, Result, Samples, line, put_into, table
+from spark_table import (
+    FIRST_ROW_CASE,
+    ONE_PARTITION_CASE,
+    Result,
+    Run,
+    Samples,
+    line,
+    load,
+    put_into,
+    table,
+)
 
 CASE_NAMES: Final = (*(case.name for case in CASES), ONE_PARTITION_CASE, FIRST_ROW_CASE)
 PAGE: Final = Path("docs/spark.md")
+KEPT: Final = Path("bench-output/bench-spark.json")
 CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
 FIRST_ROW_ROUNDS_MAX: Final = 3
 
@@ -189,51 +202,45 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only", action="append", help="cases whose names have this in them; may be given again"
     )
-    parser.add_argument("--write-docs", action="store_true", help=f"put the table into {PAGE}")
+    parser.add_argument(
+        "--write-docs",
+        action="store_true",
+        help=f"measure nothing: put what the last run has left in {KEPT} into {PAGE}",
+    )
     parser.add_argument("--child", choices=("one-partition", "first-row"), help=argparse.SUPPRESS)
     parser.add_argument("--servers", help=argparse.SUPPRESS)
     parser.add_argument("--cores", type=int, default=2, help=argparse.SUPPRESS)
     parser.add_argument("--reader", default=OURS.name, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.write_docs and arguments.only:
-        parser.error("--write-docs needs all cases")
+    if arguments.write_docs and not KEPT.exists():
+        parser.error(f"there is no {KEPT} yet: a run without --write-docs makes it")
     for part in arguments.only or ():
         if not any(part in name for name in CASE_NAMES):
             parser.error(f"no case's name has {part!r} in it: {'; '.join(CASE_NAMES)}")
     return arguments
 
 
-def compare(
-    arguments: argparse.Namespace, servers: str, broker_pid: int, folder: Path
-) -> tuple[list[Result], dict[str, dict[str, float]]]:
-    """The results of all cases that are asked for, and of the sessions of their own."""
+def compare(arguments: argparse.Namespace, servers: str, broker_pid: int, folder: Path) -> None:
+    """Runs all cases that are asked for, and the sessions of their own; tells and keeps each."""
+    run = Run(arguments.rounds, arguments.records)
     chosen = [n for n in CASE_NAMES if not arguments.only or any(p in n for p in arguments.only)]
     counts = make_topics(servers, arguments.records)
-    results = []
     if cases := [case for case in CASES if case.name in chosen]:
         spark = session(2)
         for case in cases:
             place = Place(spark, servers, folder, counts)
-            results.append(measure(case, place, arguments.rounds, broker_pid))
-            print(line(results[-1]), flush=True)
-            save(results, {})
+            run.results.append(measure(case, place, arguments.rounds, broker_pid))
+            print(line(run.results[-1]), flush=True)
+            run.save(KEPT)
         spark.stop()
-    sessions: dict[str, dict[str, float]] = {}
     if ONE_PARTITION_CASE in chosen:
-        found = sessions[ONE_PARTITION_CASE] = by_cores(servers, arguments.rounds, broker_pid)
+        found = run.sessions[ONE_PARTITION_CASE] = by_cores(servers, arguments.rounds, broker_pid)
         print(f"{ONE_PARTITION_CASE}: two are {found['1'] / found['2']:.2f} times one", flush=True)
+        run.save(KEPT)
     if FIRST_ROW_CASE in chosen:
-        found = sessions[FIRST_ROW_CASE] = first_rows(servers, arguments.rounds)
+        found = run.sessions[FIRST_ROW_CASE] = first_rows(servers, arguments.rounds)
         print(f"{FIRST_ROW_CASE}: " + ", ".join(f"{n} {s:.1f} s" for n, s in found.items()))
-    return results, sessions
-
-
-def save(results: list[Result], sessions: dict[str, dict[str, float]]) -> None:
-    """Writes what there is so far, so that a case that fails takes only itself along."""
-    output = Path("bench-output")
-    output.mkdir(exist_ok=True)
-    cases = {result.case.name: result.as_json() for result in results}
-    (output / "bench-spark.json").write_text(json.dumps({"cases": cases, **sessions}, indent=1))
+        run.save(KEPT)
 
 
 def main() -> int:
@@ -245,14 +252,14 @@ def main() -> int:
         reader = next(reader for reader in READERS if reader.name == arguments.reader)
         print(first_row(arguments.servers, reader))
         return 0
+    if arguments.write_docs:
+        put_into(PAGE, table(load(KEPT)))
+        return 0
     with tempfile.TemporaryDirectory() as directory:
         data, folder = Path(directory, "data"), Path(directory, "spark")
         folder.mkdir()
         with asyncbroker(data) as broker:
-            results, sessions = compare(arguments, broker.address, broker.pid, folder)
-    save(results, sessions)
-    if arguments.write_docs:
-        put_into(PAGE, table(results, sessions, arguments.rounds, arguments.records))
+            compare(arguments, broker.address, broker.pid, folder)
     return 0
 
 

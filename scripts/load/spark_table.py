@@ -1,24 +1,28 @@
-"""The results of `scripts/bench spark` for people: a line for each case, and the table of the docs.
+"""The results of `scripts/bench spark`: a file that keeps them, a line for each case, and the table
+of the docs.
 
-The table stands in the page between two marks, and only what is between them is written.
+The table is made of the file, with the cases and sessions that are in it, so that a run that was
+ended early can be told as well. It stands in the page between two marks, and only what is between
+them is written.
 """
 
 from __future__ import annotations
 
+import json
 import statistics
 import textwrap
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from spark_cases import CONNECTOR, OURS, READERS, TUNED, Case
+from spark_cases import CASES, CONNECTOR, OURS, READERS, TUNED, Case
 
 ONE_PARTITION_CASE: Final = "one partition, by cores"
 FIRST_ROW_CASE: Final = "first row of a small topic"
 ONE_PARTITION_WANTED: Final = 1.4
 LINE_WIDTH: Final = 100
 
-_BEGIN: Final = "<!-- Made by `scripts/bench spark --write-docs`. -->\n"
+_BEGIN: Final = "<!-- Made by `scripts/bench spark --write-docs` of what a run has kept. -->\n"
 _END: Final = "<!-- The end of what the command makes. -->\n"
 
 
@@ -63,11 +67,37 @@ class Result:
         """How many times as fast as another reader ours is."""
         return self.samples[OURS.name].rate / self.samples[other].rate
 
-    def as_json(self) -> Any:
-        return {
-            name: {"rows": found.rows, "seconds": found.seconds, "cpu": found.cpu}
-            for name, found in self.samples.items()
+
+@dataclass
+class Run:
+    """What a run was asked for, and what it has found so far: cases, and the seconds of sessions of
+    their own by name."""
+
+    rounds: int
+    records: int
+    results: list[Result] = field(default_factory=list)
+    sessions: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def save(self, path: Path) -> None:
+        """Writes all of it."""
+        path.parent.mkdir(exist_ok=True)
+        cases = {
+            result.case.name: {name: asdict(found) for name, found in result.samples.items()}
+            for result in self.results
         }
+        told = {"rounds": self.rounds, "records": self.records, "cases": cases}
+        path.write_text(json.dumps({**told, "sessions": self.sessions}, indent=1))
+
+
+def load(path: Path) -> Run:
+    """What `save` has written."""
+    told: dict[str, Any] = json.loads(path.read_text())
+    results = [
+        Result(case, {name: Samples(**found) for name, found in told["cases"][case.name].items()})
+        for case in CASES
+        if case.name in told["cases"]
+    ]
+    return Run(told["rounds"], told["records"], results, told["sessions"])
 
 
 def line(result: Result) -> str:
@@ -89,40 +119,45 @@ def _times(result: Result, other: str) -> str:
     return text if wanted is None else f"{text} (goal {wanted:g})"
 
 
-def table(
-    results: list[Result], sessions: dict[str, dict[str, float]], rounds: int, records: int
-) -> str:
+def table(run: Run) -> str:
     """The part of the page."""
     lines = [
         *_wrapped(
-            f"Medians of {rounds} rounds with {records:,} records of 100 B, or a quarter of that "
-            "of 1 KB, in four partitions without compression; one session of two cores, which the "
-            "broker shares. In brackets the CPU of a row, in microseconds, of the JVM, of Python's "
-            "workers and of the broker together. Of ours nothing is tuned; the tuned connector "
-            "fetches 8 MB, polls 50,000 records, and writes batches of 512 KB."
+            f"Medians of {run.rounds} rounds with {run.records:,} records of 100 B, or a quarter "
+            "of that of 1 KB, in four partitions without compression; one session of two cores, "
+            "which the broker shares. In brackets the CPU of a row, in microseconds, of the JVM, "
+            "of Python's workers and of the broker together. Of ours nothing is tuned; the tuned "
+            "connector fetches 8 MB, polls 50,000 records, and writes batches of 512 KB."
         ),
         "",
         "| query | here, M rows/s | connector | tuned | times the connector | times the tuned |",
         "|---|--:|--:|--:|--:|--:|",
     ]
-    for result in results:
+    for result in run.results:
         cells = [
             f"{found.rate:.2f} ({found.cpu_us():.2f})"
             for found in (result.samples[reader.name] for reader in READERS)
         ]
         times = [_times(result, other) for other in (CONNECTOR.name, TUNED.name)]
         lines.append("| " + " | ".join([result.case.name, *cells, *times]) + " |")
-    cores, first = sessions[ONE_PARTITION_CASE], sessions[FIRST_ROW_CASE]
-    lines += [
-        "",
-        *_wrapped(
-            f"A topic of one partition, values only, everything pinned: {cores['1']:.2f} s with "
-            f"one core, {cores['2']:.2f} s with two, {cores['1'] / cores['2']:.2f} times as fast "
-            f"(goal {ONE_PARTITION_WANTED:g}). The first count of a small topic in a new session: "
-            f"{first[OURS.name]:.1f} s here, {first[CONNECTOR.name]:.1f} s with the connector, "
-            "whose jars were there already."
-        ),
-    ]
+    if cores := run.sessions.get(ONE_PARTITION_CASE):
+        lines += [
+            "",
+            *_wrapped(
+                f"A topic of one partition, values only, everything pinned: {cores['1']:.2f} s "
+                f"with one core, {cores['2']:.2f} s with two, {cores['1'] / cores['2']:.2f} times "
+                f"as fast (goal {ONE_PARTITION_WANTED:g})."
+            ),
+        ]
+    if first := run.sessions.get(FIRST_ROW_CASE):
+        lines += [
+            "",
+            *_wrapped(
+                f"The first count of a small topic in a new session: {first[OURS.name]:.1f} s "
+                f"here, {first[CONNECTOR.name]:.1f} s with the connector, whose jars were there "
+                "already."
+            ),
+        ]
     return "\n".join(lines)
 
 
