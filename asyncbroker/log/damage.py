@@ -8,8 +8,8 @@ nobody has to read the log again to know of it, in a file of the partition's dir
     damaged-ranges    text: the version (0), the number of ranges, a line of each, and the CRC-32C
                       of all that in hexadecimal. A line has the base offset of the segment, the
                       first position, the one after the last, the first offset, the one after the
-                      last. Of damage whose bytes were deleted the base
-                      offset is -1 and the positions are 0: see `count_from`
+                      last. Of damage whose bytes were deleted or taken out the base offset is -1
+                      and the positions are 0: see `count_from`
 
 Without damage there is no such file. If it is damaged itself, the whole log has to be read again.
 
@@ -112,9 +112,11 @@ class DamagedRanges:
 
     def count_from(self, offset: int) -> int:
         """How many offsets from this one on are damaged, or were when they were deleted."""
+        # A crash in a repair leaves both of one.
+        offsets = {damaged.without_bytes() for damaged in (*self.deleted, *self.ranges)}
         return sum(
             damaged.next_offset - max(offset, damaged.first_offset)
-            for damaged in (*self.deleted, *self.ranges)
+            for damaged in offsets
             if damaged.next_offset > offset
         )
 

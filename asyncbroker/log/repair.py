@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from asyncbroker.log.batch_scan import Damage
+from asyncbroker.log.checkpoints import CorruptCheckpoint
 from asyncbroker.log.config import LogConfig
 from asyncbroker.log.damage import DAMAGED_RANGES, decode_ranges, encode_ranges
 from asyncbroker.log.files import TEMPORARY_SUFFIX, File, Files
@@ -137,8 +138,9 @@ def _rewrite(files: Files, segment: SegmentFiles, pieces: Sequence[Damage]) -> N
     new.close()
     old.close()
     files.sync_directory(segment.directory)
+    # Before the name changes hands: a crash must not leave positions of the one for the other.
+    _forget_positions(files, segment, pieces)
     files.rename(path + TEMPORARY_SUFFIX, path)
-    _forget_damage(files, segment)
 
 
 def _build_indexes(files: Files, segment: SegmentFiles) -> None:
@@ -167,14 +169,22 @@ def _put_aside(files: Files, path: str) -> None:
         files.rename(path, _unused(path + QUARANTINED_SUFFIX))
 
 
-def _forget_damage(files: Files, segment: SegmentFiles) -> None:
+def _forget_positions(files: Files, segment: SegmentFiles, pieces: Sequence[Damage]) -> None:
+    """Leaves of the damage of a segment only which offsets were lost: their producers may go on
+    behind them."""
     path = os.path.join(segment.directory, DAMAGED_RANGES)
-    if not segment.known:
-        return
-    known = decode_ranges(files.read_whole(path))
-    rest = [each for each in known if each.base_offset != segment.base_offset]
-    if rest:
-        files.write_atomically(path, encode_ranges(rest))
+    try:
+        known = decode_ranges(files.read_whole(path)) if files.exists(path) else []
+    except CorruptCheckpoint:
+        return  # it is put aside
+    lost = (
+        piece.range_in(segment.base_offset, piece.next_offset).without_bytes()
+        for piece in pieces
+        if piece.next_offset is not None
+    )
+    rest = {each for each in known if each.base_offset != segment.base_offset}
+    if ranges := sorted({*rest, *lost}):
+        files.write_atomically(path, encode_ranges(ranges))
     else:
         files.remove(path)
 

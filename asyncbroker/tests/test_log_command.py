@@ -16,6 +16,7 @@ from asyncbroker.log.journal import FILE_BYTES_MIN
 from asyncbroker.log.log_directory import LogDirectory
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.tests.log_harness import append, append_each, batch, from_producer
+from asyncbroker.protocol.errors import KafkaError
 from asyncbroker.protocol.records import Record, batches, build_batch, records_of
 
 GOLDEN = Path(__file__).parents[1] / "log" / "tests" / "golden" / "kafka-4.3.1"
@@ -158,9 +159,24 @@ def test_damage_that_a_broker_found_is_repaired_and_forgotten(data: Path) -> Non
     assert (data / "flights-0" / "damaged-ranges").exists()
     assert "damaged, as is known" in run("check", data).output
     run("repair", data, "--yes")
-    assert not (data / "flights-0" / "damaged-ranges").exists()
     assert run("check", data).output == "no damage\n"
     assert offsets_read(data) == list(range(10))
+    assert not (data / "flights-0" / "damaged-ranges").exists()
+
+
+def test_a_producer_whose_newest_batch_was_taken_out_goes_on(data: Path) -> None:
+    directory, log = opened(data)
+    append(log, from_producer(1, b"x" * 20))
+    directory.close()
+    damage(segment(data, 9), 2 * BATCH_BYTES + 70)
+    for path in (data / "flights-0").glob("*.snapshot*"):
+        path.unlink()
+    assert run("repair", data, "--yes").output.endswith("done\n")
+    directory, log = opened(data)
+    with pytest.raises(KafkaError, match="sequence 3 of producer 7"):
+        append(log, from_producer(3, b"x" * 20))
+    assert append(log, from_producer(2, b"x" * 20)).base_offset == COUNT + 1
+    directory.close()
 
 
 def test_a_torn_tail_is_cut_and_kept(data: Path) -> None:
