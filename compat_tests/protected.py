@@ -102,12 +102,16 @@ def protected_broker(directory: Path) -> Iterator[Protected]:
     )
     log_file.close()
     assert process.stdout is not None
-    line = process.stdout.readline()
-    assert line.startswith("asyncbroker ready"), (directory / "log").read_text()
-    yield Protected(servers, files, directory)
-    process.terminate()
-    assert process.wait(20) == 0
-    process.stdout.close()
+    try:
+        line = process.stdout.readline()
+        assert line.startswith("asyncbroker ready"), (directory / "log").read_text()
+        yield Protected(servers, files, directory)
+        process.terminate()
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
     log = (directory / "log").read_text()
     assert PASSWORD not in log
     assert "Traceback" not in log
