@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.suites.own import results
-from compat_tests.suites.own.__main__ import files_of
+from compat_tests.suites.own.__main__ import NotRun, files_of, files_that_failed
 from compat_tests.suites.own.results import BEGIN, END, Outcome, keep, load, read, section
 from compat_tests.suites.own.suites import SUITES
 
@@ -67,3 +67,14 @@ def test_every_pattern_of_tests_that_may_fail_has_a_reason() -> None:
         for pattern, reason in suite.known:
             assert reason
             assert suite.reason("tests.nothing test_nothing") is None, pattern
+
+
+def test_a_comparison_without_a_test_that_failed_here_is_refused(tmp_path: Path) -> None:
+    suite = SUITES[0]
+    with pytest.raises(NotRun, match="no test of aiokafka has failed here"):
+        files_that_failed(suite, tmp_path)
+    keep(suite.client, "asyncbroker", Outcome(passed=1, skipped=0, failed=[]))
+    with pytest.raises(NotRun):
+        files_that_failed(suite, tmp_path)
+    keep(suite.client, "asyncbroker", Outcome(passed=1, skipped=0, failed=["src/a.spec.js A b"]))
+    assert files_that_failed(suite, tmp_path) == ("src/a.spec.js",)

@@ -30,30 +30,44 @@ SUITE_SECONDS_MAX = 1800
 SETTINGS = ("group.initial.rebalance.delay.ms=0",)
 
 
+class NotRun(Exception):
+    """A suite did not run to its end, and why."""
+
+
 def run(suite: OwnSuite, repository: Path, broker: str) -> Outcome:
     """Runs a suite to its end; with Kafka only the files with a test that fails here."""
     folder = CACHE / "own" / suite.client
     take(suite, repository, folder)
     results = folder.with_name(f"{suite.client} {broker}.xml")
     results.unlink(missing_ok=True)
-    settings = (*SETTINGS, *suite.settings)
+    settings, tests = (*SETTINGS, *suite.settings), suite.tests
     if broker != OURS:
+        tests = files_that_failed(suite, folder)
         # Its quorum of controllers has one of the id 1.
         settings = tuple(each for each in settings if not each.startswith("node.id="))
     with tempfile.TemporaryDirectory() as data, START[broker](Path(data), settings) as servers:
-        tests = suite.tests
-        if broker != OURS:
-            tests = files_of(load()[suite.client][OURS].failed, folder)
         command, environment = suite.prepare(folder, servers, results, tests)
         inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         process = subprocess.Popen(
             command, cwd=folder, env={**inherited, **environment}, start_new_session=True
         )
         try:
-            process.wait(SUITE_SECONDS_MAX)
+            status = process.wait(SUITE_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            raise NotRun(f"{suite.client} was not done in {SUITE_SECONDS_MAX} s") from None
         finally:
             end_session(process)
+    if not results.exists():
+        raise NotRun(f"{suite.client} ended with status {status} and wrote no results")
     return read(results)
+
+
+def files_that_failed(suite: OwnSuite, checkout: Path) -> tuple[str, ...]:
+    """The files with a test that fails here. Without one the suite would run all of its own."""
+    here = load().get(suite.client, {}).get(OURS)
+    if here is None or not here.failed:
+        raise NotRun(f"there is nothing to compare: no test of {suite.client} has failed here")
+    return files_of(here.failed, checkout)
 
 
 def files_of(tests: Iterable[str], checkout: Path) -> tuple[str, ...]:
@@ -96,6 +110,8 @@ def main() -> int:
         keep(suite.client, arguments.broker, run(suite, arguments.repository, arguments.broker))
     except CannotInstall as error:
         sys.exit(f"error: {suite.client} cannot be brought here: {error}")
+    except NotRun as error:
+        sys.exit(f"error: {error}")
     write_section()
     failed = load()[suite.client][arguments.broker].failed
     unexpected = [test for test in failed if suite.reason(test) is None]
