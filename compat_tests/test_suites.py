@@ -1,6 +1,6 @@
 """The clients' programs of checks, as `scripts/compatibility` runs them, in the versions that are
-installed here. What those programs check is in `suites/features.py`; groups, which take long, have
-tests of their own beside this one. And what runs them, when things go wrong."""
+installed here. What those programs check is in `suites/features.py`; groups of the clients in
+Python have tests of their own beside this one. And what runs them, when things go wrong."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,9 @@ from compat_tests.suites.suite import Prepare, Result, Suite
 
 PROGRAM_SECONDS_MAX = 120
 
-# Checked by `test_aiokafka.py` and its like.
+# Of the clients in Python: checked by `test_aiokafka.py` and its like.
+GROUPS = ("range", "roundrobin", "sticky", "cooperative")
 ELSEWHERE = {
-    *("range", "roundrobin", "sticky", "cooperative", "static"),
     # By `test_go_clients.py`, at a broker whose members are quick.
     *NEXT_GENERATION,
     # Waits for a look at all offsets, which is every ten minutes here.
@@ -35,14 +36,16 @@ ELSEWHERE = {
 pytestmark = pytest.mark.timeout(300)
 
 
-def check(name: str, program: list[str] | None, servers: str) -> None:
+def check(
+    name: str, program: list[str] | None, servers: str, without: Collection[str] = ()
+) -> None:
     """Runs a suite in its newest version; what fails gets a second try, as clients may get stuck on
     a busy machine. Without a program it is the `matrix.py` of the client that is installed here."""
     (suite,) = (suite for suite in SUITES if suite.name == name)
     version = suite.versions[0]
     folder = PROGRAMS / name.replace("-", "_")
     program = program or [sys.executable, str(folder / "matrix.py")]
-    features = [feature for feature in suite.present() if feature not in ELSEWHERE]
+    features = [feature for feature in suite.present() if feature not in {*ELSEWHERE, *without}]
     results = run_features(program, servers, features, PROGRAM_SECONDS_MAX)
     for feature, result in results.items():
         if not suite.is_expected(version, feature, result):
@@ -53,7 +56,7 @@ def check(name: str, program: list[str] | None, servers: str) -> None:
 
 @pytest.mark.parametrize("name", ["aiokafka", "kafka-python", "confluent-kafka"])
 def test_every_feature_of_a_client_in_python_works(bootstrap_servers: str, name: str) -> None:
-    check(name, None, bootstrap_servers)
+    check(name, None, bootstrap_servers, without=GROUPS)
 
 
 def test_old_and_odd_peers_and_consoles_are_answered(bootstrap_servers: str) -> None:
