@@ -79,7 +79,7 @@ def handle(
         raise _no_transactions()
     version = context.api_version
     response = ProduceResponse()
-    unfinished: list[Unfinished] = []
+    unfinished: list[tuple[PartitionProduceResponse, Unfinished]] = []
     wait: DurableWait | None = None
     for topic_data in request.topic_data:
         outcomes: list[PartitionProduceResponse] = []
@@ -91,12 +91,15 @@ def handle(
                 partition, rules = find_partition(
                     broker, context, acks, topic_data.name, data.index
                 )
-                appended = _append(partition, rules, data.records, version, outcome)
+                records: Any = data.records
+                if records is None:
+                    raise KafkaError(ErrorCode.INVALID_RECORD, "a partition without a record batch")
+                appended = append(partition, records, check_header(records, version), rules)
             except KafkaError as error:
                 refuse(outcome, error, version)
                 continue
             if isinstance(appended, Unfinished):
-                unfinished.append(appended)
+                unfinished.append((outcome, appended))
                 continue
             _accept(outcome, appended)
             if acks == ACKS_ALL and not broker.storage.is_volatile:
@@ -125,35 +128,38 @@ def find_partition(
     return topic.partitions[index], rules
 
 
-def _append(
-    partition: Partition,
-    rules: BatchRules,
-    records: Any,
-    version: int,
-    outcome: PartitionProduceResponse,
-) -> Appended | Unfinished:
-    """Appends a partition's batch, or begins to."""
-    if records is None:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "a partition without a record batch")
+def check_header(records: bytearray | memoryview, version: int) -> BatchHeader:
+    """The header of a batch, if clients of this version may send one like it."""
     header = check_batch(records)
     if header.is_transactional:
         raise _no_transactions()
     if version < ZSTD_VERSION and header.compression is Compression.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-    if rules.need_records(header):
+    return header
+
+
+def append(
+    partition: Partition,
+    records: bytearray | memoryview,
+    header: BatchHeader,
+    rules: BatchRules | None,
+) -> Appended | Unfinished:
+    """Appends a batch, or begins to, by the topic's rules; without any its records are as they
+    have to be."""
+    if rules is not None and rules.need_records(header):
         conformed = conformed_at_once(records, header, rules)
         if conformed is None:
-            return Unfinished(outcome, partition, records, header, rules=rules)
+            return Unfinished(partition, records, header, rules=rules)
         records, header = conformed
     try:
         appended = partition.append(records, header)
     except KafkaError as error:
         if error.code is ErrorCode.INVALID_TIMESTAMP:
-            return Unfinished(outcome, partition, records, header, error=error)
+            return Unfinished(partition, records, header, error=error)
         raise
     if isinstance(appended, Appended):
         return appended
-    return Unfinished(outcome, partition, records, header, appending=appended)
+    return Unfinished(partition, records, header, appending=appended)
 
 
 # ---- what has to wait
@@ -165,9 +171,8 @@ class Unfinished:
     must be conformed first; `appending`, an append in a worker thread; `error`, which a look at the
     records has to explain."""
 
-    outcome: PartitionProduceResponse
     partition: Partition
-    records: Any
+    records: bytearray | memoryview
     header: BatchHeader
     rules: BatchRules | None = None
     error: KafkaError | None = None
@@ -251,22 +256,22 @@ async def finish(
     version: int,
     request: ProduceRequest,
     response: ProduceResponse,
-    unfinished: list[Unfinished],
+    unfinished: list[tuple[PartitionProduceResponse, Unfinished]],
     wait: DurableWait | None,
 ) -> ProduceResponse | None:
     """Waits for all appends, then for all that has to be durable. `timeout_ms` bounds the latter
     only: a batch that is on its way into the log cannot be called back."""
-    for item in unfinished:
+    for outcome, item in unfinished:
         try:
             appended = await _appended(broker, item)
         except KafkaError as error:
-            refuse(item.outcome, error, version)
+            refuse(outcome, error, version)
             continue
-        _accept(item.outcome, appended)
+        _accept(outcome, appended)
         if request.acks == ACKS_ALL:
             if wait is None:
                 wait = DurableWait(broker, request, response, version)
-            wait.add(item.partition, appended.last_offset + 1, item.outcome)
+            wait.add(item.partition, appended.last_offset + 1, outcome)
     if wait is not None and wait.begin():
         return await wait.later
     return _answer(request, response)

@@ -1,37 +1,31 @@
 """The shortcut for a Produce with one batch for one partition, which is what most producers send.
 
-It does what `produce.py` does, with a tenth of the objects: `read_single` finds the fields in the
-frame, the batch is appended, and the response is packed at once; with acks=all the commit round
-only hands it out. Nothing is refused here. What may not be appended as it is (`None`), and what
-cannot be appended at once or at all, is left to `produce.py`, so that each rule and each error has
-one place.
+It does what `produce.py` does, by its functions, with a tenth of the objects: `read_single` finds
+the fields in the frame, a batch that is as most are is looked through once (`check_plain_batch`)
+and appended, and the response is packed at once; with acks=all the commit round only hands it out.
+What cannot be appended at once goes on as in `produce.py`, and what is no such request is left to
+it.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from asyncbroker.batch_rules import (
-    AT_ONCE_BYTES_MAX,
-    BatchRules,
-    Conformed,
-    conformed_at_once,
-)
+from asyncbroker.batch_rules import AT_ONCE_BYTES_MAX
 from asyncbroker.handlers.produce import (
     ACKS_ALL,
     ACKS_LEADER,
-    ZSTD_VERSION,
     Unfinished,
+    append,
+    check_header,
     find_partition,
     finish,
     late,
     refuse,
 )
 from asyncbroker.later import Later
-from asyncbroker.log.partition_log import Appended
-from asyncbroker.protocol.errors import ErrorCode, KafkaError
+from asyncbroker.protocol.errors import KafkaError
 from asyncbroker.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -39,14 +33,11 @@ from asyncbroker.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from asyncbroker.protocol.record_facts import check_plain_batch
-from asyncbroker.protocol.records import Compression, check_batch
 from asyncbroker.protocol.single_produce import read_single, single_answer
 
 if TYPE_CHECKING:
     from asyncbroker.broker import Broker
     from asyncbroker.context import RequestContext
-    from asyncbroker.partition import Partition
-    from asyncbroker.protocol.records import BatchHeader
 
 Answer = ProduceResponse | bytes
 
@@ -65,35 +56,24 @@ def shortcut(
         return None
     try:
         topic_name = str(name, "utf-8")
+    except UnicodeDecodeError:
+        return None
+    try:
         partition, rules = find_partition(broker, context, acks, topic_name, index)
         header = None
         if rules.take_plain and len(records) <= AT_ONCE_BYTES_MAX:
             header = check_plain_batch(records)
-        conformed: Conformed | None
         if header is not None:
-            conformed = records, header
+            appended = append(partition, records, header, None)
         else:
-            header = check_batch(records)
-            if header.is_transactional or (
-                version < ZSTD_VERSION and header.compression is Compression.ZSTD
-            ):
-                return None
-            conformed = records, header
-            if rules.need_records(header):
-                conformed = conformed_at_once(records, header, rules)
-    except (KafkaError, UnicodeDecodeError):
-        return None
-    appended: Appended | asyncio.Future[Appended] | KafkaError | BatchRules
-    if conformed is None:
-        appended = rules
-    else:
-        try:
-            appended = partition.append(*conformed)
-        except KafkaError as error:
-            appended = error
-    if not isinstance(appended, Appended):
+            appended = append(partition, records, check_header(records, version), rules)
+    except KafkaError as error:
+        return _refused(topic_name, index, version, error)
+    if isinstance(appended, Unfinished):
         request = ProduceRequest(acks=acks, timeout_ms=timeout_ms)
-        return _leave(broker, version, request, topic_name, partition, records, header, appended)
+        outcome = PartitionProduceResponse(index)
+        response = ProduceResponse([TopicProduceResponse(topic_name, [outcome])])
+        return finish(broker, version, request, response, [(outcome, appended)], None)
     base_offset, last_offset, log_append_time_ms, log_start_offset, _ = appended
     answer = single_answer(
         *(version, correlation_id, name, index),
@@ -108,31 +88,10 @@ def shortcut(
     return answer
 
 
-def _leave(
-    broker: Broker,
-    version: int,
-    request: ProduceRequest,
-    topic_name: str,
-    partition: Partition,
-    records: memoryview,
-    header: BatchHeader,
-    appended: KafkaError | asyncio.Future[Appended] | BatchRules,
-) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse | None]:
-    """Leaves the rest to `produce.py`: the batch was refused, or is on its way in a worker, or has
-    to be conformed to the topic's rules there."""
-    outcome = PartitionProduceResponse(partition.index)
-    response = ProduceResponse([TopicProduceResponse(topic_name, [outcome])])
-    unfinished = Unfinished(outcome, partition, records, header)
-    if isinstance(appended, BatchRules):
-        unfinished.rules = appended
-    elif not isinstance(appended, KafkaError):
-        unfinished.appending = appended
-    elif appended.code is ErrorCode.INVALID_TIMESTAMP:
-        unfinished.error = appended
-    else:
-        refuse(outcome, appended, version)
-        return response
-    return finish(broker, version, request, response, [unfinished], None)
+def _refused(topic_name: str, index: int, version: int, error: KafkaError) -> ProduceResponse:
+    outcome = PartitionProduceResponse(index)
+    refuse(outcome, error, version)
+    return ProduceResponse([TopicProduceResponse(topic_name, [outcome])])
 
 
 class SingleWait:
@@ -170,6 +129,4 @@ class SingleWait:
             self.later.settle(self._refused(error) if isinstance(error, KafkaError) else error)
 
     def _refused(self, error: KafkaError) -> ProduceResponse:
-        outcome = PartitionProduceResponse(self._index)
-        refuse(outcome, error, self._version)
-        return ProduceResponse([TopicProduceResponse(self._topic_name, [outcome])])
+        return _refused(self._topic_name, self._index, self._version, error)
