@@ -134,6 +134,8 @@ class BatchScan:
     batch_bytes_max: int = 1 << 20
     # What is known to be damaged already.
     holes: Holes = field(default_factory=dict)
+    # Headers that were looked at before it is their batches' turn, by position.
+    _ahead: dict[int, BatchHeader] = field(default_factory=dict)
     _chunk: bytes = b""
     _chunk_position: int = 0
 
@@ -188,7 +190,7 @@ class BatchScan:
             if position >= self.limit or position in self.holes:
                 return True
             try:
-                header = self._header(position)
+                header = self._header(position, is_ahead=True)
             except _Bad:
                 return False
             if header.base_offset < next_offset:
@@ -275,14 +277,19 @@ class BatchScan:
             return self.end_offset
         return max(self.base_offset, next_offset) + _OFFSETS_AHEAD_MAX
 
-    def _header(self, position: int) -> BatchHeader:
-        data = self._read(position, BATCH_HEADER_BYTES)
+    def _header(self, position: int, *, is_ahead: bool = False) -> BatchHeader:
+        header = self._ahead.get(position) if is_ahead else self._ahead.pop(position, None)
+        if header is not None:
+            return header
+        data = self._read(position, BATCH_HEADER_BYTES, is_ahead=is_ahead)
         try:
             header = read_header(data)
         except CorruptBatch as damage:
             raise _Bad(str(damage)) from damage
         if header.size > self.limit - position:
             raise _Bad(f"a batch of {header.size} bytes, {self.limit - position} left")
+        if is_ahead:
+            self._ahead[position] = header
         return header
 
     def _is_crc_right(self, header: BatchHeader, position: int) -> bool:
@@ -406,10 +413,13 @@ class BatchScan:
             position += header.size
         return True
 
-    def _read(self, position: int, size: int) -> memoryview:
-        """Up to `size` bytes, at most a chunk's; fewer at the end of the file."""
+    def _read(self, position: int, size: int, *, is_ahead: bool = False) -> memoryview:
+        """Up to `size` bytes, at most a chunk's; fewer at the end of the file. What lies before a
+        position `is_ahead` is still to be read, and its chunk stays."""
         at = position - self._chunk_position
         if not 0 <= at <= len(self._chunk) - size:
+            if is_ahead:
+                return memoryview(self.file.pread(min(size, self.limit - position), position))
             wanted = min(_CHUNK_BYTES, max(size, min(self.stop, self.limit) - position))
             self._chunk = self.file.pread(min(wanted, self.limit - position), position)
             self._chunk_position, at = position, 0

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from asyncbroker.log.batch_scan import BatchScan, GoodBatch
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.files import File, MemoryFiles
 from asyncbroker.log.tests.log_harness import batch
 from asyncbroker.protocol.records import read_header, stamp
 
@@ -17,6 +17,21 @@ SEEDS = 60
 COUNT = 14
 # So many batches lie between the first one and the last one that are damaged, at most.
 NEAR = 4
+
+
+class CountingFile:
+    """Counts what is read of a file."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self.path = file.path
+        self.read_bytes = 0
+
+    def pread(self, size: int, position: int) -> bytes:
+        data = self._file.pread(size, position)
+        self.read_bytes += len(data)
+        return data
+
 
 Damage = Callable[[bytearray, int, int, random.Random], None]
 
@@ -115,3 +130,20 @@ def test_of_two_that_are_damaged_in_any_way_none_is_served_at_another_offset() -
 def test_damage_to_anything_but_offsets_moves_nothing() -> None:
     for seed in range(SEEDS):
         assert scanned(seed, OTHERS, 4, is_newest=False).moved == [], seed
+
+
+def test_a_log_with_gaps_is_read_once() -> None:
+    """The two batches behind each gap are asked about it, also across the chunks of a scan."""
+    data = bytearray()
+    offset = 0
+    while len(data) < 5 << 20:
+        written = batch(bytes(100_000))
+        stamp(written, offset, 0)
+        data += written
+        offset += 2
+    file = MemoryFiles().open("log", create=True)
+    file.pwrite(data, 0)
+    counting = CountingFile(file)
+    scan = BatchScan(counting, 0, len(data), end_offset=offset)
+    assert all(isinstance(found, GoodBatch) for found in scan.run(0, 0))
+    assert counting.read_bytes < 1.2 * len(data)
