@@ -1,4 +1,4 @@
-"""What the broker knows besides its logs: topics, settings, users, and two counters.
+"""What the broker knows besides its logs: topics, settings, users, and single values.
 
 `MetadataStore` is the seam. A store is loaded once, at start; from then on it is told changes, and
 `apply` returns when they are durable, all or none. The state in force is kept by whoever asked for
@@ -48,7 +48,8 @@ class StoredState:
     # What users log in by, by user and mechanism.
     scram_credentials: dict[tuple[str, str], ScramCredential] = field(default_factory=dict)
 
-    # The counters: leader.epoch and next.producer.id. (The cluster's id is in meta.properties.)
+    # Counters, as leader.epoch and next.producer.id, and what else has a name and one value. (The
+    # cluster's id is in meta.properties.)
     values: dict[str, str] = field(default_factory=dict)
 
 

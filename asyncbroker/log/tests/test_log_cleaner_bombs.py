@@ -93,7 +93,7 @@ def test_small_steps_leave_what_one_leaves(keys_max: int, monkeypatch: pytest.Mo
 
     def left(undivided_max: int, key_bytes_max: int) -> list[Any]:
         for module in (cleaner, cleaner_filter):
-            monkeypatch.setattr(module, "RECORDS_UNDIVIDED_MAX", undivided_max, raising=False)
+            monkeypatch.setattr(module, "RECORDS_UNDIVIDED_MAX", undivided_max)
             monkeypatch.setattr(module, "RECORDS_AT_ONCE", 3)
         chance = random.Random(keys_max)
         log = open_log(config=COMPACTED)
