@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from asyncbroker.protocol.batches import CONTROL_BIT, TRANSACTIONAL_BIT, batches, read_header
+from asyncbroker.protocol.batches import CONTROL_BIT, TRANSACTIONAL_BIT, batches, scanned
 from asyncbroker.protocol.batches import verify_crc as crc_matches
-from asyncbroker.protocol.records import BatchHeader, CorruptBatch
+from asyncbroker.protocol.records import BatchHeader
 from asyncbroker.spark.extension import EXTENSION
 
 Rows = npt.NDArray[np.int64]
@@ -47,11 +47,7 @@ def batch_table(
         rows = np.array(found, np.int64)
         rows[1:, POSITION] = rows[:-1, SIZE].cumsum()
         return rows
-    data, end, is_sound = extension.scan(records, checks_crcs)
-    if not is_sound:
-        # It says why; and nothing is left out should it see nothing wrong.
-        read_header(records, end)
-        raise CorruptBatch(f"no batch begins at byte {end}")
+    data = scanned(extension, records, checks_crcs=checks_crcs)
     return np.frombuffer(data, np.int64).reshape(-1, COLUMN_COUNT)
 
 

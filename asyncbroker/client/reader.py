@@ -25,7 +25,7 @@ from asyncbroker.client.errors import (
 )
 from asyncbroker.client.partitions import READ_UNCOMMITTED, by_topic, partition_error
 from asyncbroker.protocol import native
-from asyncbroker.protocol.batches import batches, read_header
+from asyncbroker.protocol.batches import batches, scanned
 from asyncbroker.protocol.compression import CorruptBatch
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.protocol.messages.fetch import (
@@ -314,11 +314,7 @@ def _offset_after(records: memoryview, position: int) -> int:
     """Where to go on after some batches that were fetched from `position`. Raises CorruptBatch."""
     if native.RECORDS is None:
         return max([position, *(header.next_offset for header, _ in batches(records))])
-    data, end, is_sound = native.RECORDS.scan(records, False)
-    if not is_sound:
-        # It says why.
-        read_header(records, end)
-    rows = memoryview(data).cast("q")
+    rows = memoryview(scanned(native.RECORDS, records, checks_crcs=False)).cast("q")
     lasts = map(add, rows[_BASE_OFFSET::_ROW_COLUMNS], rows[_LAST_OFFSET_DELTA::_ROW_COLUMNS])
     return max(position, max(lasts, default=-1) + 1)
 
