@@ -88,6 +88,15 @@ class Protected:
             }
         return given
 
+    def texts(self) -> dict[str, str]:
+        """What is in the files, in place of the files."""
+        key, begin, chain = Path(self.files.client).read_text().partition("-----BEGIN CERTIFICATE")
+        return {
+            "kafka.ssl.truststore.certificates": Path(self.files.authority).read_text(),
+            "kafka.ssl.keystore.key": key,
+            "kafka.ssl.keystore.certificate.chain": begin + chain,
+        }
+
 
 LISTENERS = {
     "SSL": "SSL",
@@ -353,8 +362,23 @@ def test_both_read_what_ours_has_written_in_every_way_to_log_in(
 ) -> None:
     area, what = "At Apache Kafka: logins", f"{listener} {mechanism}".strip()
     tell(record_property, area, what, "written by ours", "100 rows")
-    topic = f"login-{listener}-{mechanism}"
-    options = protected.options(listener, mechanism) | {"subscribe": topic}
+    options = protected.options(listener, mechanism)
+    check_that_both_read_what_ours_writes(spark, f"login-{listener}-{mechanism}", options)
+
+
+def test_both_take_certificates_and_key_as_texts(
+    protected: Protected, spark: SparkSession, record_property: Record
+) -> None:
+    tell(record_property, "At Apache Kafka: logins", "MUTUAL, texts", "written by ours", "100 rows")
+    options = protected.options("MUTUAL") | protected.texts()
+    del options["kafka.ssl.truststore.location"], options["kafka.ssl.keystore.location"]
+    check_that_both_read_what_ours_writes(spark, "login-texts", options)
+
+
+def check_that_both_read_what_ours_writes(
+    spark: SparkSession, topic: str, options: dict[str, str]
+) -> None:
+    options = options | {"subscribe": topic}
     schema = full_schema(include_headers=False)
     values = pyarrow.array([b"%d" % number for number in range(100)])
     rows = pyarrow.RecordBatch.from_pydict({"value": values})
@@ -396,12 +420,9 @@ def test_spark_tells_no_secret_in_plans_progress_logs_events_and_errors(
 ) -> None:
     listener, mechanism = "SASL_SSL", "SCRAM-SHA-512"
     key_password = "hay,wire=3"
-    key, begin, chain = Path(protected.files.client).read_text().partition("-----BEGIN CERTIFICATE")
-    options = protected.options(listener, mechanism) | {
-        "kafka.ssl.key.password": key_password,
-        "kafka.ssl.keystore.key": key,
-        "kafka.ssl.keystore.certificate.chain": begin + chain,
-    }
+    texts = protected.texts() | {"kafka.ssl.key.password": key_password}
+    del texts["kafka.ssl.truststore.certificates"]
+    options = protected.options(listener, mechanism) | texts
     topic = "secrets"
     rows = pyarrow.RecordBatch.from_pydict({"value": pyarrow.array([b"value"])})
     schema = full_schema(include_headers=False)
@@ -427,5 +448,6 @@ def test_spark_tells_no_secret_in_plans_progress_logs_events_and_errors(
     files = [path for path in (tmp_path / "told").rglob("*") if path.is_file()]
     assert any(path.parent.name == "events" or "events" in path.parts for path in files)
     told += b"".join(path.read_bytes() for path in files)
-    for secret in (PASSWORD, WRONG, key_password, *key.splitlines()[1:-1]):
+    key_lines = texts["kafka.ssl.keystore.key"].splitlines()[1:-1]
+    for secret in (PASSWORD, WRONG, key_password, *key_lines):
         assert secret.encode() not in told
