@@ -22,7 +22,7 @@ SAME_ROWS: dict[str, dict[str, str]] = {
     "assign": {"assign": '{"<many>": [1, 0]}'},
     "assign a partition that there is not": {"assign": '{"<many>": [1, 77]}'},
     "subscribe to several, with blanks": {"subscribe": " <many> ,, <late>"},
-    "subscribePattern finds in the middle": {"subscribePattern": "any-.*"},
+    "subscribePattern finds in the middle": {"subscribePattern": "any-.*<tag>"},
     "subscribePattern without a match": {"subscribePattern": "nothing-like-it"},
     "keys in any case": {"SUBSCRIBE": "<late>", "startingoffsets": "EARLIEST"},
     "startingOffsets and endingOffsets": {
@@ -187,7 +187,7 @@ STREAMS: dict[str, Options] = {
         "startingOffsets": "earliest",
         "maxOffsetsPerTrigger": "3",
     },
-    "subscribePattern": {"subscribePattern": "any-.*", "startingOffsets": "earliest"},
+    "subscribePattern": {"subscribePattern": "any-.*<tag>", "startingOffsets": "earliest"},
     "assign": {"assign": '{"<many>": [1, 0]}', "startingOffsets": "earliest"},
     "loss that is no error": {
         "subscribe": "<short>",

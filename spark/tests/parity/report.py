@@ -22,8 +22,8 @@ Made by `scripts/spark-parity`, never by hand: it asks Spark's own Kafka connect
 the same of the same broker. A case that is here gave the same rows, the same refusal or the same
 number of tasks in both, unless its row says otherwise. `<many>` and its likes are names of topics:
 `<many>` has three partitions of 15, 5 and 0 records, `<late>` has the broker's time, and of
-`<short>` the first 20 records are deleted. What is different on purpose is told in
-[spark.md](spark.md#what-is-different-from-sparks-connector) and
+`<short>` the first 20 records are deleted; all their names end in `<tag>`. What is different on
+purpose is told in [spark.md](spark.md#what-is-different-from-sparks-connector) and
 [spark-reading.md](spark-reading.md#different-on-purpose).
 """
 AREAS = (

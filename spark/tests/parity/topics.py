@@ -16,8 +16,9 @@ NOW = 1_700_000_000_000
 @dataclass(frozen=True)
 class Topics:
     """`many` has 3 partitions of 15, 5 and 0 records; `late` has the broker's time; of `short` the
-    first 20 records are deleted."""
+    first 20 records are deleted. Their names end in `tag`, which no other topic's has."""
 
+    tag: str
     many: str
     late: str
     short: str
@@ -25,7 +26,7 @@ class Topics:
 
     def text(self, value: str) -> str:
         """With the topics' names in their places."""
-        for name in ("many", "late", "short"):
+        for name in ("tag", "many", "late", "short"):
             value = value.replace(f"<{name}>", getattr(self, name))
         return value
 
@@ -57,7 +58,7 @@ def make_topics(servers: str) -> Topics:
     from confluent_kafka.admin import AdminClient
 
     tag = uuid.uuid4().hex[:8]
-    made = Topics(f"many-{tag}", f"late-{tag}", f"short-{tag}", servers)
+    made = Topics(tag, f"many-{tag}", f"late-{tag}", f"short-{tag}", servers)
     forever = {"retention.ms": "-1"}
     with Cluster(servers) as cluster:
         create_topic(cluster, made.many, partitions=3, configs=forever)
