@@ -161,5 +161,20 @@ func reset() error {
 	early := reader(kafka.ReaderConfig{GroupID: fresh("group"), Topic: topic})
 	defer early.Close()
 	expect(numbers(0, 10), values(take(early, 10)))
+	late := reader(kafka.ReaderConfig{
+		GroupID: fresh("group"), Topic: topic, StartOffset: kafka.LastOffset,
+	})
+	defer late.Close()
+	// It does not say when it has found the end.
+	until(func() bool {
+		send(topic, 1)
+		short, done := context.WithTimeout(context.Background(), time.Second)
+		defer done()
+		each, err := late.ReadMessage(short)
+		if err == nil {
+			expect(true, each.Offset >= 10)
+		}
+		return err == nil
+	}, "it reads what comes later")
 	return nil
 }

@@ -105,7 +105,9 @@ func send(topic string, count int) {
 func reader(config kafka.ReaderConfig) *kafka.Reader {
 	config.Brokers = []string{servers}
 	config.MaxWait = 200 * time.Millisecond
-	config.StartOffset = kafka.FirstOffset
+	if config.StartOffset == 0 {
+		config.StartOffset = kafka.FirstOffset
+	}
 	config.OffsetOutOfRangeError = true
 	config.HeartbeatInterval = 200 * time.Millisecond
 	config.SessionTimeout = 6 * time.Second
