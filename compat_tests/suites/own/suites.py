@@ -31,6 +31,7 @@ THREE_BROKERS: Final = "it needs a cluster of three brokers"
 LOGINS: Final = "it needs the listeners with TLS and logins of the client's own containers"
 NO_ACCESS_LISTS: Final = "it sets access lists (ACLs), which this broker does not have"
 BROKER_0: Final = "it asks for the broker of the id 0, which that of its container has"
+NO_TIME: Final = "its members join with a rebalance timeout of 0 ms, and fail with Kafka 4 as well"
 OLD_KAFKA: Final = "it asks for what Kafka 4 has removed, and fails with Kafka 4 as well"
 
 
@@ -147,12 +148,20 @@ def kafkajs(checkout: Path, servers: str, results: Path, tests: tuple[str, ...])
         "TEST_RETRIES": "1",
     }
     options = ("--ci", "--maxWorkers=1", "--no-watchman", "--forceExit", "--testTimeout=30000")
+    # All of these wait for the listeners with logins, each for a minute.
+    left_out = ("/node_modules/", "/connection\\.spec", "/admin/__tests__/[a-z]+Acls\\.spec")
     return [
         need("node"),
         jest,
         *options,
+        *(f"--testPathIgnorePatterns={path}" for path in left_out),
         *tests,
     ], environment
+
+
+def _specs(path: str, tests: str = "") -> str:
+    """A pattern of tests of kafkajs: all in some files below `src`, or those with some words."""
+    return rf"^src/({path})\.spec\.js .*({tests})"
 
 
 def _brokers(port: str) -> str:
@@ -220,26 +229,71 @@ SUITES: Final[tuple[OwnSuite, ...]] = (
         "kafkajs",
         "2.2.4",
         "v2.2.4",
-        "`src/admin`, `broker`, `cluster`, `consumer` and `producer`",
+        "`src/{admin,broker,cluster,consumer,producer}`, but for six files that all log in",
         kafkajs,
         tuple(f"src/{part}/" for part in ("admin", "broker", "cluster", "consumer", "producer")),
         ("num.partitions=2", "node.id=0"),
         (
-            (r"(?i)acls", NO_ACCESS_LISTS),
-            (r"(?i)transaction|txn|InitProducerId|control batches", NO_TRANSACTIONS),
-            (r"(?i)PartitionReassignments", "it moves partitions between brokers"),
+            (_specs("broker/__tests__/(create|delete|describe)Acls"), NO_ACCESS_LISTS),
             (
-                r"brokerPool|findGroupCoordinator|deleteTopicRecords|not the partition leader"
-                r"|(alter|describe) broker configs|manual replica|default replication factor"
-                r"|idempotentProduce|describeCluster|metadata.spec",
+                _specs("broker/__tests__/(add(Offsets|Partitions)ToTxn|endTxn|txnOffsetCommit)"),
+                NO_TRANSACTIONS,
+            ),
+            # Also the producer's id without a transactional id: it looks for the coordinator first.
+            (_specs("broker/__tests__/initProducerId"), NO_TRANSACTIONS),
+            (_specs("broker/__tests__/fetch", "transactional returns"), NO_TRANSACTIONS),
+            (
+                _specs("cluster/__tests__/findGroupCoordinator", "if transactional$"),
+                NO_TRANSACTIONS,
+            ),
+            (_specs("producer/index", " transactions "), NO_TRANSACTIONS),
+            (_specs("producer/__tests__/concurrentTransaction"), NO_TRANSACTIONS),
+            (_specs("consumer/__tests__/controlBatches"), NO_TRANSACTIONS),
+            (_specs("consumer/__tests__/consumeMessages", " transactions "), NO_TRANSACTIONS),
+            (
+                _specs("(admin|broker)/__tests__/(alter|list)PartitionReassignments"),
+                "it moves partitions between brokers",
+            ),
+            (
+                _specs(
+                    "cluster/__tests__/brokerPool",
+                    "#removeBroker|#refreshMetadata (cleans up|updates the list)"
+                    "|#connect (does not connect to the|select a different) seed"
+                    "|#findBroker connects|#hasConnectedBrokers returns true if any",
+                ),
                 THREE_BROKERS,
             ),
-            (r"max timestamp difference|returns all config entries|listOffsets.* v0", OLD_KAFKA),
             (
-                r"(offsetCommit|offsetFetch|heartbeat).spec.* request|errorRecovery.*out of range",
-                "its members join with a rebalance timeout of 0 ms, and fail with Kafka 4 as well",
+                _specs("cluster/__tests__/findGroupCoordinator", "across all brokers|ECONNREFUSED"),
+                THREE_BROKERS,
             ),
-            (r"(?i)sasl|ssl|plain|scram|oauth|authenticat|mechanism", LOGINS),
+            (
+                _specs("broker/__tests__/(findGroupCoordinator|metadata)", " request$"),
+                THREE_BROKERS,
+            ),
+            (_specs("broker/__tests__/deleteRecords", "not the partition leader"), THREE_BROKERS),
+            (_specs("broker/__tests__/createTopics", "default replication"), THREE_BROKERS),
+            (_specs("admin/__tests__/createTopics", "manual replica"), THREE_BROKERS),
+            (_specs("admin/__tests__/(alter|describe)Configs", " broker configs$"), THREE_BROKERS),
+            (
+                _specs(
+                    "admin/__tests__/deleteTopicRecords",
+                    "all broker errors are retriable|at least 1 broker error|of retriable error",
+                ),
+                THREE_BROKERS,
+            ),
+            (_specs("admin/__tests__/describeCluster"), THREE_BROKERS),
+            (_specs("producer/__tests__/idempotentProduceMessages", "throws a"), THREE_BROKERS),
+            (_specs("broker/__tests__/describeConfigs", "returns all config entries"), OLD_KAFKA),
+            (_specs("broker/__tests__/listOffsets", " v0 request$"), OLD_KAFKA),
+            (_specs("broker/__tests__/produce", "max timestamp difference"), OLD_KAFKA),
+            (_specs("broker/__tests__/(heartbeat|offsetCommit|offsetFetch)", " request"), NO_TIME),
+            (
+                _specs(
+                    "broker/__tests__/(connect|disconnect)", "SASL|PLAIN|mechanism|session life"
+                ),
+                LOGINS,
+            ),
         ),
     ),
     OwnSuite(
