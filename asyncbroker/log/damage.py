@@ -52,7 +52,8 @@ class DamagedRange(NamedTuple):
 
     def __str__(self) -> str:
         last = f" to {self.next_offset - 1}" if self.next_offset - 1 > self.first_offset else ""
-        return f"offset {self.first_offset}{last}, bytes {self.position} to {self.end}"
+        where = "" if self.base_offset < 0 else f", bytes {self.position} to {self.end}"
+        return f"offset {self.first_offset}{last}{where}"
 
 
 Holes = Mapping[int, DamagedRange]

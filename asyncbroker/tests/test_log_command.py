@@ -172,6 +172,8 @@ def test_a_producer_whose_newest_batch_was_taken_out_goes_on(data: Path) -> None
     for path in (data / "flights-0").glob("*.snapshot*"):
         path.unlink()
     assert run("repair", data, "--yes").output.endswith("done\n")
+    dumped = run("dump", data / "flights-0" / "damaged-ranges").output
+    assert dumped.endswith("no longer there: offset 11\n")
     directory, log = opened(data)
     with pytest.raises(KafkaError, match="sequence 3 of producer 7"):
         append(log, from_producer(3, b"x" * 20))
