@@ -26,8 +26,8 @@ languages, in the versions that are named. On a busy machine clients have troubl
 what fails is tried again, up to twice; the last try counts.
 
 ✓: it works. *refused*: the broker says that it does not have it, and the client stops with a clear
-error. **failed**: it does not work. –: the client has no such thing. Numbers lead to reasons below
-each table.
+error. **failed**: it does not work. –: the client has no such thing, or its test finds nothing to
+try. Numbers lead to reasons below each table.
 
 Where a row says "members come and leave": one member has all four partitions; a second joins, and
 each has two; all records are read, each once; the second leaves, and the first has them all.
