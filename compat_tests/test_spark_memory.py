@@ -29,9 +29,7 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.ZSTD])
-def test_a_partition_of_gigabytes_is_read_within_a_budget(
-    tmp_path: Path, codec: Compression
-) -> None:
+def test_a_large_partition_is_read_within_a_budget(tmp_path: Path, codec: Compression) -> None:
     """Of zstd the log itself is small, since all values are alike; its rows are as many."""
     rows = 900
     batch = build_batch([Record(0, 1000, b"key", bytes(1000))] * rows, compression=codec)
