@@ -104,8 +104,10 @@ class Nemesis:
         self._go_on_ending()
 
     def is_calm(self) -> bool:
-        """Whether the broker serves, and nothing more will happen to it."""
-        return self._is_ending and not self._restarts_wanted and self._machine.is_serving
+        """Whether the broker serves, and nothing more will happen to it, such as a stop."""
+        process = self._machine.process
+        is_there = process is not None and process.is_serving and not process.is_stopping
+        return self._is_ending and not self._restarts_wanted and is_there
 
     def _go_on_ending(self) -> None:
         """Stops the broker in order once it serves."""
