@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import ssl
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 
 from asyncbroker.tests.tls_files import TlsFiles, make_tls_files
 from compat_tests.conftest import free_ports
+from compat_tests.kafka import Kafka
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
@@ -40,6 +42,16 @@ class Protected:
             f"ssl.truststore.type=PEM\nssl.truststore.location={self.files.authority}\n"
         )
         return str(path)
+
+    def environment(self) -> dict[str, str]:
+        """What the clients' programs of checks are told."""
+        addresses = {f"LOGIN_{protocol}": at for protocol, at in self.servers.items()}
+        return {
+            **addresses,
+            "LOGIN_CA": self.files.authority,
+            "LOGIN_USER": USER,
+            "LOGIN_PASSWORD": PASSWORD,
+        }
 
     def confluent(self, protocol: str, mechanism: str, password: str = PASSWORD) -> dict[str, Any]:
         return {
@@ -74,8 +86,41 @@ def asyncbroker(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess
     )
 
 
+def kafka_settings(files: TlsFiles) -> tuple[str, ...]:
+    """Of Apache Kafka: its users of PLAIN are in its settings, those of SCRAM are not."""
+    lines = [
+        f"sasl.enabled.mechanisms={','.join(MECHANISMS)}",
+        "ssl.keystore.type=PEM",
+        f"ssl.keystore.location={files.server}",
+    ]
+    for protocol in PROTOCOLS:
+        for mechanism in MECHANISMS:
+            module = "plain.Plain" if mechanism == "PLAIN" else "scram.Scram"
+            users = f' user_{USER}="{PASSWORD}"' if mechanism == "PLAIN" else ""
+            name = f"listener.name.{protocol.lower()}.{mechanism.lower()}.sasl.jaas.config"
+            lines.append(
+                f"{name}=org.apache.kafka.common.security.{module}LoginModule required{users};"
+            )
+    return tuple(lines)
+
+
 @contextmanager
-def protected_broker(directory: Path) -> Iterator[Protected]:
+def protected_kafka(directory: Path, *settings: str) -> Iterator[Protected]:
+    """The same of Apache Kafka."""
+    files = make_tls_files(directory)
+    listeners = {protocol: protocol for protocol in ALL_PROTOCOLS if protocol != "PLAINTEXT"}
+    kafka = Kafka(directory / "data", (*kafka_settings(files), *settings), listeners=listeners)
+    kafka.start()
+    try:
+        added = asyncbroker("users", "add", USER, "-b", kafka.servers, stdin=PASSWORD + "\n")
+        assert added.returncode == 0, added.stderr
+        yield Protected({"PLAINTEXT": kafka.servers, **kafka.addresses}, files, directory)
+    finally:
+        kafka.end(signal.SIGTERM)
+
+
+@contextmanager
+def protected_broker(directory: Path, *settings: str) -> Iterator[Protected]:
     """Runs it, and looks into its log for the password when it has ended."""
     files, data = make_tls_files(directory), str(directory / "data")
     ports = free_ports(len(ALL_PROTOCOLS))
@@ -86,7 +131,7 @@ def protected_broker(directory: Path) -> Iterator[Protected]:
         f"listeners={listeners}\n"
         f"sasl.enabled.mechanisms={','.join(MECHANISMS)}\n"
         f"ssl.keystore.type=PEM\nssl.keystore.location={files.server}\n"
-        "group.initial.rebalance.delay.ms=0\n"
+        "group.initial.rebalance.delay.ms=0\n" + "".join(f"{each}\n" for each in settings)
     )
     added = asyncbroker("users", "add", USER, "--data", data, stdin=PASSWORD + "\n")
     assert added.returncode == 0, added.stderr

@@ -11,7 +11,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from asyncbroker.client.cluster import Cluster
 from asyncbroker.client.groups import list_groups
 from compat_tests.conftest import BrokerProcess
-from compat_tests.consumer_groups import Fleet, broker_of, send
+from compat_tests.consumer_groups import broker_of
+from compat_tests.suites.confluent_kafka.fleet import Fleet, send
 
 Fresh = Callable[[str], str]
 PARTITIONS = 4

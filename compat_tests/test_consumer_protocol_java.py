@@ -4,6 +4,7 @@ broker writes about them as Kafka's tool reads it."""
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -11,12 +12,18 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from compat_tests.consumer_groups import Fleet, broker_of
+from compat_tests.consumer_groups import broker_of
 from compat_tests.java import TOOLS, dump_log_segments, java, needs_jars, run_tool
+from compat_tests.suites.confluent_kafka.fleet import Fleet
+from compat_tests.suites.features import NEXT_GENERATION
+from compat_tests.suites.run import run_features
+from compat_tests.suites.suite import Result
+from compat_tests.test_suites import PROGRAM_SECONDS_MAX, program_of_client
 
 pytestmark = [pytest.mark.timeout(300), needs_jars]
 
 PARTITIONS = 4
+LONG = bool(os.environ.get("ASYNCBROKER_LONG"))
 # What Kafka's tool calls the records of a consumer group, by the versions of their keys.
 KINDS = {3, 5, 6, 7, 8}
 
@@ -59,6 +66,17 @@ def test_java_and_librdkafka_share_a_group(tmp_path: Path) -> None:
     assert {int(key["type"]) for key in about_groups} == KINDS, dumped
     assert "assignmentEpochs" in dumped
     assert "unknown" not in dumped.lower()
+
+
+@pytest.mark.parametrize("feature", NEXT_GENERATION if LONG else NEXT_GENERATION[:1])
+def test_members_of_java_come_and_go(tmp_path: Path, feature: str) -> None:
+    """At every moment no partition has two owners, and none is without one for long: what is
+    checked is in `suites/java/Groups.java`."""
+    with broker_of(tmp_path / "data") as broker:
+        servers = broker.bootstrap_servers
+        program = program_of_client("java-clients")
+        result = run_features(program, servers, [feature], PROGRAM_SECONDS_MAX)[feature]
+    assert result == Result("passed")
 
 
 def described(servers: str, *arguments: str) -> str:

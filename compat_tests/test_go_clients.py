@@ -3,7 +3,6 @@ franz-go, and their logins. What is checked is in the programs below `suites/`."
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Iterator
 
@@ -12,41 +11,25 @@ import pytest
 from compat_tests.conftest import BrokerProcess
 from compat_tests.consumer_groups import broker_of
 from compat_tests.protected import (
-    MECHANISMS,
-    PASSWORD,
-    PROTOCOLS,
-    USER,
     Protected,
     protected_broker,
 )
-from compat_tests.suites.__main__ import CACHE
-from compat_tests.suites.all import SUITES
-from compat_tests.suites.features import AS_SARAMA, NEXT_GENERATION
-from compat_tests.suites.install import CannotInstall
+from compat_tests.suites.features import AS_SARAMA, LOGINS, NEXT_GENERATION
 from compat_tests.suites.run import run_features
-from compat_tests.test_suites import PROGRAM_SECONDS_MAX, check
+from compat_tests.suites.suite import Result
+from compat_tests.test_suites import PROGRAM_SECONDS_MAX, check, program_of_client
 
 pytestmark = pytest.mark.timeout(300)
 each_client = pytest.mark.parametrize("client", ["franz-go", "sarama", "kafka-go"])
 # All of it takes minutes.
 LONG = bool(os.environ.get("ASYNCBROKER_LONG"))
-WAYS = [("SSL", ""), *((protocol, mechanism) for protocol in PROTOCOLS for mechanism in MECHANISMS)]
 OLD_KAFKAS = list(AS_SARAMA) if LONG else [name for name in AS_SARAMA if " 0.11" in name]
 
 
-@functools.cache
-def program_of(client: str) -> list[str]:
-    """The program of a client; no test where it cannot be built."""
-    (suite,) = (suite for suite in SUITES if suite.name == client)
-    version = suite.versions[0]
-    try:
-        return suite.prepare(version, CACHE / f"{client}-{version}")
-    except CannotInstall as missing:
-        pytest.skip(f"{client}: {missing}")
-
-
 def expect_passed(client: str, servers: str, feature: str) -> None:
-    result = run_features(program_of(client), servers, [feature], PROGRAM_SECONDS_MAX)[feature]
+    result = run_features(program_of_client(client), servers, [feature], PROGRAM_SECONDS_MAX)[
+        feature
+    ]
     assert result.outcome == "passed", result.note
 
 
@@ -64,7 +47,7 @@ def quick_groups(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPro
 
 @each_client
 def test_every_feature_works(bootstrap_servers: str, client: str) -> None:
-    check(client, program_of(client), bootstrap_servers)
+    check(client, program_of_client(client), bootstrap_servers)
 
 
 @pytest.mark.parametrize("feature", OLD_KAFKAS)
@@ -80,18 +63,9 @@ def test_groups_of_the_consumer_protocol_with_franz_go(
 
 
 @each_client
-@pytest.mark.parametrize(("protocol", "mechanism"), WAYS if LONG else WAYS[-1:])
-def test_they_log_in(
-    protected: Protected,
-    monkeypatch: pytest.MonkeyPatch,
-    client: str,
-    protocol: str,
-    mechanism: str,
-) -> None:
-    if protocol.endswith("SSL"):
-        monkeypatch.setenv("LOGIN_CA", str(protected.files.authority))
-    if mechanism:
-        monkeypatch.setenv("LOGIN_MECHANISM", mechanism)
-        monkeypatch.setenv("LOGIN_USER", USER)
-        monkeypatch.setenv("LOGIN_PASSWORD", PASSWORD)
-    expect_passed(client, protected.servers[protocol], "login")
+def test_they_log_in(protected: Protected, client: str) -> None:
+    features = list(LOGINS if LONG else LOGINS[-1:])
+    results = run_features(
+        program_of_client(client), "", features, PROGRAM_SECONDS_MAX, protected.environment()
+    )
+    assert results == dict.fromkeys(features, Result("passed"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -39,6 +40,11 @@ from compat_tests.protected import (
     asyncbroker,
     protected_broker,
 )
+from compat_tests.suites.all import SUITES
+from compat_tests.suites.features import LOGINS
+from compat_tests.suites.run import run_features
+from compat_tests.suites.suite import Result
+from compat_tests.test_suites import IN_PYTHON, PROGRAM_SECONDS_MAX, program_of_client
 
 pytestmark = pytest.mark.timeout(120)
 every_way = pytest.mark.parametrize(
@@ -49,6 +55,9 @@ every_way = pytest.mark.parametrize(
 two_ways = pytest.mark.parametrize(
     ("protocol", "mechanism"), [("SASL_PLAINTEXT", "PLAIN"), ("SASL_SSL", "SCRAM-SHA-512")]
 )
+# Those in Go have their own tests.
+CLIENTS = (*IN_PYTHON, "kafkajs", "kcat", "java-clients")
+LONG = bool(os.environ.get("ASYNCBROKER_LONG"))
 
 
 @pytest.fixture(scope="module")
@@ -204,6 +213,19 @@ def describe_carol(admin: AdminClient) -> Any:
     futures = admin.describe_user_scram_credentials(["carol"])
     assert isinstance(futures, dict)
     return futures["carol"].result(20)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_each_client_logs_in_and_is_refused_with_a_wrong_password(
+    protected: Protected, client: str
+) -> None:
+    (suite,) = (suite for suite in SUITES if suite.name == client)
+    there = [feature for feature in LOGINS if feature not in suite.absent]
+    features = there if LONG else there[-1:]
+    results = run_features(
+        program_of_client(client), "", features, PROGRAM_SECONDS_MAX, protected.environment()
+    )
+    assert results == dict.fromkeys(features, Result("passed"))
 
 
 @needs_jars

@@ -4,6 +4,8 @@ Python have tests of their own beside this one. And what runs them, when things 
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import shutil
 import subprocess
@@ -16,7 +18,7 @@ import pytest
 from compat_tests.suites import __main__ as command
 from compat_tests.suites.all import SUITES
 from compat_tests.suites.checks import wait_until
-from compat_tests.suites.features import NEXT_GENERATION
+from compat_tests.suites.features import LOGINS, NEXT_GENERATION
 from compat_tests.suites.install import ROOT, CannotInstall, call
 from compat_tests.suites.install import SUITES as PROGRAMS
 from compat_tests.suites.run import run_features, run_suite
@@ -24,11 +26,14 @@ from compat_tests.suites.suite import Prepare, Result, Suite
 
 PROGRAM_SECONDS_MAX = 120
 
+IN_PYTHON = ("aiokafka", "kafka-python", "confluent-kafka")
 # Of the clients in Python: checked by `test_aiokafka.py` and its like.
 GROUPS = ("range", "roundrobin", "sticky", "cooperative")
 ELSEWHERE = {
-    # By `test_go_clients.py`, at a broker whose members are quick.
+    # By `test_go_clients.py` and others, at a broker whose members are quick.
     *NEXT_GENERATION,
+    # By the same and `test_security.py`, at a broker where users log in.
+    *LOGINS,
     # Waits for a look at all offsets, which is every ten minutes here.
     "offsets that expire",
 }
@@ -54,7 +59,23 @@ def check(
             assert is_expected, (feature, result, again[feature])
 
 
-@pytest.mark.parametrize("name", ["aiokafka", "kafka-python", "confluent-kafka"])
+@functools.cache
+def program_of_client(name: str) -> list[str]:
+    """The program of a client in its newest version; no test where that cannot be built. Of the
+    clients in Python it is the one that is installed here."""
+    (suite,) = (suite for suite in SUITES if suite.name == name)
+    if name in IN_PYTHON:
+        return [sys.executable, str(PROGRAMS / name.replace("-", "_") / "matrix.py")]
+    if name == "kcat" and shutil.which("kcat") is None:
+        pytest.skip("kcat is not installed")
+    version = suite.versions[0]
+    try:
+        return suite.prepare(version, command.CACHE / f"{name}-{version}")
+    except CannotInstall as missing:
+        pytest.skip(f"{name}: {missing}")
+
+
+@pytest.mark.parametrize("name", IN_PYTHON)
 def test_every_feature_of_a_client_in_python_works(bootstrap_servers: str, name: str) -> None:
     check(name, None, bootstrap_servers, without=GROUPS)
 
@@ -63,19 +84,9 @@ def test_old_and_odd_peers_and_consoles_are_answered(bootstrap_servers: str) -> 
     check("wire", None, bootstrap_servers)
 
 
-def test_every_feature_of_kafkajs_works(bootstrap_servers: str, tmp_path: Path) -> None:
-    (suite,) = (suite for suite in SUITES if suite.name == "kafkajs")
-    try:
-        program = suite.prepare(suite.versions[0], tmp_path / "kafkajs")
-    except CannotInstall as missing:
-        pytest.skip(f"kafkajs: {missing}")
-    check("kafkajs", program, bootstrap_servers)
-
-
-def test_every_feature_of_kcat_works(bootstrap_servers: str) -> None:
-    if shutil.which("kcat") is None:
-        pytest.skip("kcat is not installed")
-    check("kcat", None, bootstrap_servers)
+@pytest.mark.parametrize("name", ["kafkajs", "kcat"])
+def test_every_feature_of_a_client_works(bootstrap_servers: str, name: str) -> None:
+    check(name, program_of_client(name), bootstrap_servers)
 
 
 def program_of(words: str) -> list[str]:
@@ -166,12 +177,12 @@ def test_a_client_that_cannot_be_installed_is_told_and_the_others_are_tried(
     program = program_of(SAYS_ONE)
     suites = [suite_of("gone", prepare), suite_of("there", lambda *_: program)]
     monkeypatch.setattr(command, "CACHE", tmp_path)
+    monkeypatch.setattr(command, "RESULTS", tmp_path / "results.json")
     first, *others = command.run(suites, ["asyncbroker"])
     assert first.startswith("gone 1 was not tried: ")
     assert first.endswith("ended with status 1: no such version")
     assert others == ["there 1, two: failed the program ended with status 0"]
-    (kept,) = (tmp_path / "results").iterdir()
-    assert kept.name == "there 1 asyncbroker.json"
+    assert set(json.loads((tmp_path / "results.json").read_text())) == {"there 1 asyncbroker"}
     assert run_suite(suites[1], program, "")["three"] == Result("absent", "it has none")
 
 

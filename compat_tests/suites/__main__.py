@@ -8,20 +8,25 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from compat_tests.conftest import BrokerProcess, running
 from compat_tests.consumer_groups import SETTINGS as QUICK_GROUPS
 from compat_tests.kafka import Kafka
+from compat_tests.protected import Protected, protected_broker, protected_kafka
 from compat_tests.suites.all import SUITES
+from compat_tests.suites.features import LOGINS
 from compat_tests.suites.install import ROOT, CannotInstall, kafka_classpath, kafka_version
 from compat_tests.suites.own.results import section
 from compat_tests.suites.report import BROKERS, OURS, Results, report
 from compat_tests.suites.run import load, run_suite, save
-from compat_tests.suites.suite import Suite
+from compat_tests.suites.suite import Result, Suite
 
 CACHE = ROOT / ".cache" / "compatibility"
+# What has run, so that a part of the report can be made anew.
+RESULTS = Path(__file__).parent / "results.json"
 REPORT = ROOT / "docs" / "compatibility.md"
 
 # Members of the groups of both protocols need not wait long, and offsets expire soon.
@@ -48,11 +53,28 @@ def kafka(folder: Path, settings: tuple[str, ...] = SETTINGS) -> Iterator[str]:
         broker.end(signal.SIGTERM)
 
 
+@contextlib.contextmanager
+def kafka_with_logins(folder: Path) -> Iterator[Protected]:
+    os.environ["ASYNCBROKER_KAFKA_CLASSPATH"] = str(kafka_classpath(kafka_version()))
+    with protected_kafka(folder) as protected:
+        yield protected
+
+
 START = dict(zip(BROKERS, (ours, kafka), strict=True))
+START_PROTECTED: dict[str, Callable[[Path], AbstractContextManager[Protected]]] = dict(
+    zip(BROKERS, (protected_broker, kafka_with_logins), strict=True)
+)
 
 
-def result_path(suite: Suite, version: str, broker: str) -> Path:
-    return CACHE / "results" / f"{suite.name} {version} {broker}.json"
+@contextlib.contextmanager
+def logins_of(broker: str, suites: list[Suite], folder: Path) -> Iterator[Mapping[str, str]]:
+    """What programs are told of a broker where users log in, if one of them asks for it."""
+    if not any(feature in LOGINS for suite in suites for feature in suite.features):
+        yield {}
+        return
+    folder.mkdir()
+    with START_PROTECTED[broker](folder) as protected:
+        yield protected.environment()
 
 
 def run(suites: list[Suite], brokers: list[str]) -> list[str]:
@@ -68,19 +90,22 @@ def run(suites: list[Suite], brokers: list[str]) -> list[str]:
             except CannotInstall as error:
                 troubles.append(f"{suite.name} {version} was not tried: {error}")
     for broker in brokers:
-        with tempfile.TemporaryDirectory() as folder_name, START[broker](Path(folder_name)) as at:
+        with contextlib.ExitStack() as opened:
+            folder = Path(opened.enter_context(tempfile.TemporaryDirectory()))
+            servers = opened.enter_context(START[broker](folder))
+            logins = opened.enter_context(logins_of(broker, suites, folder / "logins"))
             for suite in suites:
                 for version in suite.versions:
                     if command := commands.get((suite.name, version)):
-                        troubles += tried(suite, version, broker, command, at)
+                        print(f"{suite.name} {version}, {BROKERS[broker]}", file=sys.stderr)
+                        results = run_suite(suite, command, servers, logins)
+                        save(results, RESULTS, suite.name, version, broker)
+                        troubles += unexpected(suite, version, broker, results)
     return troubles
 
 
-def tried(suite: Suite, version: str, broker: str, command: list[str], servers: str) -> list[str]:
-    """Runs a suite and keeps what becomes of it; what this broker should have done otherwise."""
-    print(f"{suite.name} {version}, {BROKERS[broker]}", file=sys.stderr)
-    results = run_suite(suite, command, servers)
-    save(results, result_path(suite, version, broker))
+def unexpected(suite: Suite, version: str, broker: str, results: Mapping[str, Result]) -> list[str]:
+    """What this broker should have done otherwise."""
     return [
         f"{suite.name} {version}, {feature}: {result.outcome} {result.note}"
         for feature, result in results.items()
@@ -91,7 +116,7 @@ def tried(suite: Suite, version: str, broker: str, command: list[str], servers: 
 def write_report() -> bool:
     """Writes the report, if there is a result of everything."""
     results: Results = {
-        (suite.name, version, broker): load(result_path(suite, version, broker))
+        (suite.name, version, broker): load(RESULTS, suite.name, version, broker)
         for suite in SUITES
         for version in suite.versions
         for broker in BROKERS

@@ -37,6 +37,11 @@ NO_CALL: Final = "its admin client has no such call"
 NO_ADMIN: Final = "it is no admin client"
 NO_CODEC: Final = "it has no codec but gzip by itself"
 NO_ASSIGNOR: Final = "it has round robin only"
+WRONG_NONCE: Final = (
+    "before 2.6.1 librdkafka's last message has another nonce than RFC 5802 says, which Kafka "
+    "refuses from 3.8.1 on"
+)
+NOT_NEXT: Final = dict.fromkeys(NEXT_GENERATION, "it speaks the classic protocol of groups only")
 
 JVM: Final = ("java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp")
 
@@ -120,6 +125,7 @@ SUITES: Final[tuple[Suite, ...]] = (
         origin="its package on PyPI holds no tests",
         absent={
             "cooperative": "it has no cooperative assignor",
+            **NOT_NEXT,
             **dict.fromkeys(("logdirs", "leaders"), NO_CALL),
         },
     ),
@@ -128,6 +134,7 @@ SUITES: Final[tuple[Suite, ...]] = (
         "3.0.12",
         prepare=from_pypi("kafka-python", "crc32c", "lz4", "python-snappy", "zstandard"),
         origin="the integration tests in its source package need a module that is not in it",
+        absent=NOT_NEXT,
     ),
     client(
         "confluent-kafka",
@@ -174,6 +181,7 @@ SUITES: Final[tuple[Suite, ...]] = (
             **dict.fromkeys(("logdirs", "leaders"), NO_CALL),
             "assign": "its consumers are always in groups",
             "static": "it has no static members",
+            **NOT_NEXT,
         },
     ),
     client(
@@ -181,7 +189,7 @@ SUITES: Final[tuple[Suite, ...]] = (
         "1.22.3",
         prepare=franz_go,
         origin="the tests in its module have a table of their own",
-        more={**USERS, **NEXT_GENERATION},
+        more=USERS,
     ),
     Suite(
         "franz-go-own",
@@ -202,6 +210,7 @@ SUITES: Final[tuple[Suite, ...]] = (
         prepare=sarama,
         origin="the tests in its module have a table of their own",
         more=USERS,
+        absent=NOT_NEXT,
     ),
     Suite(
         "sarama-versions",
@@ -235,6 +244,7 @@ SUITES: Final[tuple[Suite, ...]] = (
             "idempotent": "it has no idempotent producer",
             "pause": "its readers are not paused",
             "static": "it has no static members",
+            **NOT_NEXT,
         },
     ),
     client(
@@ -248,6 +258,8 @@ SUITES: Final[tuple[Suite, ...]] = (
             **dict.fromkeys(("groups", "logdirs", "leaders"), NO_ADMIN),
             "pause": "it reads on until it ends",
             "sticky": "librdkafka has the cooperative sticky assignor only",
+            **dict.fromkeys(NEXT_GENERATION, "librdkafka speaks it from 2.4 on"),
+            **dict.fromkeys(("scram-256", "scram-512"), WRONG_NONCE),
         },
     ),
     Suite(

@@ -16,13 +16,16 @@ import contextlib
 import inspect
 import json
 import os
+import ssl
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 Check = Callable[[str], "Awaitable[None] | None"]
+LoginUse = Callable[["Login"], "Awaitable[None] | None"]
 
 WAIT_SECONDS = 40
 T0 = 1_600_000_000_000
@@ -105,6 +108,80 @@ def refused_by(*errors: type[Exception]) -> Iterator[None]:
 
 def in_a_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".strip().split("\n")[0]
+
+
+@dataclass(frozen=True)
+class Login:
+    """How a client is to connect to the broker where users log in; without a mechanism by TLS
+    alone."""
+
+    protocol: str
+    mechanism: str
+    servers: str
+    user: str
+    password: str
+    authority: str
+
+    def settings(self) -> dict[str, object]:
+        """As aiokafka and kafka-python have them."""
+        settings: dict[str, object] = {
+            "bootstrap_servers": self.servers,
+            "security_protocol": self.protocol,
+        }
+        if self.protocol.endswith("SSL"):
+            settings["ssl_context"] = ssl.create_default_context(cafile=self.authority)
+        if self.mechanism:
+            settings["sasl_mechanism"] = self.mechanism
+            settings["sasl_plain_username"] = self.user
+            settings["sasl_plain_password"] = self.password
+        return settings
+
+    def properties(self) -> dict[str, str]:
+        """As librdkafka has them."""
+        settings = {"bootstrap.servers": self.servers, "security.protocol": self.protocol}
+        settings["ssl.ca.location"] = self.authority
+        if self.mechanism:
+            settings["sasl.mechanism"] = self.mechanism
+            settings["sasl.username"] = self.user
+            settings["sasl.password"] = self.password
+        return settings
+
+
+MECHANISMS = {
+    "tls": "",
+    "plain": "PLAIN",
+    "scram-256": "SCRAM-SHA-256",
+    "scram-512": "SCRAM-SHA-512",
+}
+
+
+def logins(mechanism: str) -> Iterator[Login]:
+    """The ways to connect by a mechanism, of which the environment tells."""
+    user, password = os.environ["LOGIN_USER"], os.environ["LOGIN_PASSWORD"]
+    authority = os.environ["LOGIN_CA"]
+    for protocol in ("SASL_PLAINTEXT", "SASL_SSL") if mechanism else ("SSL",):
+        servers = os.environ[f"LOGIN_{protocol}"]
+        yield Login(protocol, mechanism, servers, user, password, authority)
+
+
+def login_checks(use: LoginUse, expect_refusal: LoginUse) -> dict[str, Check]:
+    """Uses a client in each way with the right password, and has it refused with a wrong one."""
+
+    async def try_each(mechanism: str) -> None:
+        for login in logins(mechanism):
+            await _if_needed(use(login))
+            if mechanism:
+                await _if_needed(expect_refusal(replace(login, password=login.password + "?")))
+
+    def check_of(mechanism: str) -> Check:
+        return lambda _servers: try_each(mechanism)
+
+    return {feature: check_of(mechanism) for feature, mechanism in MECHANISMS.items()}
+
+
+async def _if_needed(waiting: Awaitable[None] | None) -> None:
+    if waiting is not None:
+        await waiting
 
 
 class Member:

@@ -25,6 +25,9 @@ FEATURES: Final[dict[str, str]] = {
     "roundrobin": "group with round robin: members come and leave",
     "sticky": "group with sticky: members come and leave",
     "cooperative": "group with cooperative sticky: members come and leave",
+    "next-uniform": "group of the newer protocol (KIP-848), uniform: members come and go",
+    "next-range": "group of the newer protocol (KIP-848), range: members come and go",
+    "next-change": "group that changes over to the newer protocol and back while it runs",
     "static": "static member keeps its partitions over a restart",
     "commit": "commit and fetch offsets, resume from them",
     "reset": "reset to earliest and latest, offset out of range",
@@ -39,15 +42,17 @@ FEATURES: Final[dict[str, str]] = {
     "too-large": "a record that is too large is refused, the next is taken",
     "unknown": "a topic that does not exist is an error",
     "transactions": "transactions",
+    "tls": "TLS",
+    "plain": "log in by PLAIN, with and without TLS, and not with a wrong password",
+    "scram-256": "log in by SCRAM-SHA-256, with and without TLS, and not with a wrong password",
+    "scram-512": "log in by SCRAM-SHA-512, with and without TLS, and not with a wrong password",
 }
+# What needs a broker whose groups are quick, and one where users log in.
+NEXT_GENERATION: Final = ("next-uniform", "next-range", "next-change")
+LOGINS: Final = ("tls", "plain", "scram-256", "scram-512")
 
 # What some clients are tried for besides.
 USERS: Final[dict[str, str]] = {"users": "add, describe and delete users (SCRAM)"}
-NEXT_GENERATION: Final[dict[str, str]] = {
-    "next-uniform": "group of the newer protocol (KIP-848), uniform: members come and go",
-    "next-range": "group of the newer protocol (KIP-848), range: members come and go",
-    "next-change": "group that changes over to the newer protocol and back while it runs",
-}
 BLIND: Final[dict[str, str]] = {"asks-for-no-versions": "a client that asks for no versions"}
 
 KAFKAS: Final = ("0.11", "1.0", "1.1", "2.0", "2.1", "2.3", "2.4", "2.8", "3.9", "4.0", "4.3")

@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from compat_tests.suites.install import ROOT
 from compat_tests.suites.suite import Result, Suite
@@ -18,17 +20,20 @@ FEATURE_SECONDS_MAX = 150
 SUITE_SECONDS_MAX = 600
 # On a busy machine clients have troubles of their own: kafka-python's poll can lose its wake-up.
 RETRIES = 2
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-def run_suite(suite: Suite, command: list[str], servers: str) -> dict[str, Result]:
+def run_suite(
+    suite: Suite, command: list[str], servers: str, about: Mapping[str, str] = NOTHING
+) -> dict[str, Result]:
     """What became of every feature. What fails is tried again in a process of its own, as is what
-    comes after a feature that took all the time."""
-    results = run_features(command, servers, suite.present(), SUITE_SECONDS_MAX)
+    comes after a feature that took all the time. `about` goes to the environment."""
+    results = run_features(command, servers, suite.present(), SUITE_SECONDS_MAX, about)
     for _ in range(RETRIES):
         for feature, result in results.items():
             if result.outcome == "failed":
                 print(f"  {feature}: failed {result.note}; again", file=sys.stderr)
-                results |= run_features(command, servers, [feature], FEATURE_SECONDS_MAX)
+                results |= run_features(command, servers, [feature], FEATURE_SECONDS_MAX, about)
     results |= {feature: Result("absent", why) for feature, why in suite.absent.items()}
     for feature in suite.features:
         print(f"  {feature}: {results[feature].outcome} {results[feature].note}", file=sys.stderr)
@@ -36,10 +41,14 @@ def run_suite(suite: Suite, command: list[str], servers: str) -> dict[str, Resul
 
 
 def run_features(
-    command: list[str], servers: str, features: list[str], seconds_max: float
+    command: list[str],
+    servers: str,
+    features: list[str],
+    seconds_max: float,
+    about: Mapping[str, str] = NOTHING,
 ) -> dict[str, Result]:
     """What a program says of features, one after the other."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore", **about}
     with tempfile.TemporaryFile("w+") as words, tempfile.TemporaryFile("w+") as troubles:
         process = subprocess.Popen(
             [*command, servers, *features],
@@ -71,15 +80,16 @@ def end_session(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def save(results: dict[str, Result], path: Path) -> None:
-    """Keeps the results of one run for the report."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows = {feature: [result.outcome, result.note] for feature, result in results.items()}
-    path.write_text(json.dumps(rows, indent=1))
+def save(results: Mapping[str, Result], path: Path, *names: str) -> None:
+    """Keeps the results of one run, of a client, a version and a broker, for the report."""
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    kept[" ".join(names)] = {
+        feature: [result.outcome, result.note] for feature, result in results.items()
+    }
+    path.write_text(json.dumps(kept, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
 
 
-def load(path: Path) -> dict[str, Result]:
+def load(path: Path, *names: str) -> dict[str, Result]:
     """The results of one run; none if there was none."""
-    if not path.exists():
-        return {}
-    return {name: Result(*row) for name, row in json.loads(path.read_text()).items()}
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    return {feature: Result(*row) for feature, row in kept.get(" ".join(names), {}).items()}

@@ -14,6 +14,7 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import (
+    KafkaConnectionError,
     KafkaError,
     MessageSizeTooLargeError,
     OffsetOutOfRangeError,
@@ -26,10 +27,12 @@ from compat_tests.suites.checks import (
     CODECS,
     T0,
     WAIT_SECONDS,
+    Login,
     Member,
     by_name,
     expect,
     fresh,
+    login_checks,
     members_come_and_leave,
     refused_by,
     run,
@@ -349,12 +352,36 @@ async def transactions(servers: str) -> None:
         await producer.stop()
 
 
+async def send_and_read(login: Login) -> None:
+    topic, settings = fresh("aiokafka"), login.settings()
+    async with AIOKafkaProducer(**settings) as producer:
+        await producer.send_and_wait(topic, b"value")
+    async with AIOKafkaConsumer(
+        topic, group_id=fresh("group"), auto_offset_reset="earliest", **settings
+    ) as consumer:
+        expect([b"value"], [record.value for record in await read(consumer, 1)])
+
+
+async def is_refused(login: Login) -> None:
+    producer = AIOKafkaProducer(**login.settings())
+    try:
+        await producer.start()
+    except KafkaConnectionError:
+        # The reason it keeps for its log.
+        pass
+    else:
+        raise AssertionError("a wrong password was taken")
+    finally:
+        await producer.stop()
+
+
 if __name__ == "__main__":
     run(
         by_name(acks, records, idempotent, assign, subscribe, seek, times, pause)
         | by_name(static, commit, reset, topics, partitions, configs, delete_records, groups)
         | by_name(cluster, too_large, unknown, transactions)
         | {name: codec(name) for name in CODECS}
+        | login_checks(send_and_read, is_refused)
         | {
             "range": group_with(RangePartitionAssignor),
             "roundrobin": group_with(RoundRobinPartitionAssignor),

@@ -168,20 +168,18 @@ func users() error {
 	return nil
 }
 
-// login has everything done as one who is logged in.
-func login() error {
+func logIn() {
 	topic := create(1)
 	send(topic, 10)
 	expect(numbers(0, 10), values(readAssigned(topic, 10)))
-	if how.user != "" {
-		how.password += "?"
-		made := client()
-		defer made.Close()
-		ctx, cancel := within()
-		defer cancel()
-		expect(true, errors.Is(made.Ping(ctx), kerr.SaslAuthenticationFailed))
-	}
-	return nil
+}
+
+func beRefused() {
+	made := client()
+	defer made.Close()
+	ctx, cancel := within()
+	defer cancel()
+	expect(true, errors.Is(made.Ping(ctx), kerr.SaslAuthenticationFailed))
 }
 
 func loggedIn() []kgo.Opt {

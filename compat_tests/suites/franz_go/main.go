@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 )
 
 func main() {
-	run(map[string]func() error{
+	checks := map[string]func() error{
 		"acks":           acks,
 		"gzip":           codec(kgo.GzipCompression()),
 		"snappy":         codec(kgo.SnappyCompression()),
@@ -46,11 +47,12 @@ func main() {
 		"too-large":      tooLarge,
 		"unknown":        unknown,
 		"transactions":   transactions,
-		"login":          login,
 		"next-uniform":   next(kgo.StickyBalancer()),
 		"next-range":     next(kgo.RangeBalancer()),
 		"next-change":    change,
-	})
+	}
+	maps.Copy(checks, loggingIn(logIn, beRefused))
+	run(checks)
 }
 
 func within() (context.Context, context.CancelFunc) {

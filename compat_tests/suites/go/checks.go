@@ -22,19 +22,49 @@ const (
 
 var servers = os.Args[1]
 
-// how says for the feature "login" how that is done: as LOGIN_USER with LOGIN_PASSWORD by
-// LOGIN_MECHANISM, if there is one, and with TLS if there is a file LOGIN_CA with certificates.
-var how = struct {
+// how says how a client logs in, and whether it speaks TLS: not at all, but in loggingIn.
+var how struct {
 	mechanism, user, password string
 	tls                       *tls.Config
-}{os.Getenv("LOGIN_MECHANISM"), os.Getenv("LOGIN_USER"), os.Getenv("LOGIN_PASSWORD"), trusting()}
+}
+
+// loggingIn are the checks of logins at the broker of which the environment tells; each is done with
+// the right password, and with a wrong one.
+func loggingIn(use, expectRefusal func()) map[string]func() error {
+	checks := map[string]func() error{}
+	for feature, mechanism := range map[string]string{
+		"tls": "", "plain": "PLAIN", "scram-256": "SCRAM-SHA-256", "scram-512": "SCRAM-SHA-512",
+	} {
+		checks[feature] = func() error {
+			if mechanism == "" {
+				connect("SSL", "", "")
+				use()
+				return nil
+			}
+			for _, protocol := range []string{"SASL_PLAINTEXT", "SASL_SSL"} {
+				connect(protocol, mechanism, "")
+				use()
+				connect(protocol, mechanism, "?")
+				expectRefusal()
+			}
+			return nil
+		}
+	}
+	return checks
+}
+
+func connect(protocol, mechanism, wrong string) {
+	servers = os.Getenv("LOGIN_" + protocol)
+	how.mechanism, how.user = mechanism, os.Getenv("LOGIN_USER")
+	how.password = os.Getenv("LOGIN_PASSWORD") + wrong
+	how.tls = nil
+	if strings.HasSuffix(protocol, "SSL") {
+		how.tls = trusting()
+	}
+}
 
 func trusting() *tls.Config {
-	file := os.Getenv("LOGIN_CA")
-	if file == "" {
-		return nil
-	}
-	certificates, err := os.ReadFile(file)
+	certificates, err := os.ReadFile(os.Getenv("LOGIN_CA"))
 	must(err)
 	pool := x509.NewCertPool()
 	expect(true, pool.AppendCertsFromPEM(certificates))
@@ -47,7 +77,9 @@ func (r refused) Error() string { return r.err.Error() }
 
 // run tries the features that the command line names.
 func run(checks map[string]func() error) {
+	plaintext := servers
 	for _, feature := range os.Args[2:] {
+		servers, how.tls, how.mechanism = plaintext, nil, ""
 		outcome, note := "passed", ""
 		if err := attempt(checks[feature]); err != nil {
 			outcome = "failed"

@@ -42,6 +42,8 @@ public class Matrix {
     static final long WAIT_MS = 40_000;
     static final Duration POLL = Duration.ofMillis(100);
     static String servers;
+    // How to log in at them.
+    static Map<String, Object> login = Map.of();
 
     public static void main(String[] arguments) {
         servers = arguments[0];
@@ -59,8 +61,9 @@ public class Matrix {
                 note = error.toString();
             }
             note = note.split("\n")[0].replaceAll("\\p{Cntrl}", " ").replaceAll("[\\\\\"]", "\\\\$0");
+            // Where no logging is set up errors are logged here, some of them without the end of a line.
             System.out.printf(
-                "{\"feature\": \"%s\", \"outcome\": \"%s\", \"note\": \"%s\"}%n", feature, outcome, note);
+                "%n{\"feature\": \"%s\", \"outcome\": \"%s\", \"note\": \"%s\"}%n", feature, outcome, note);
             System.out.flush();
         }
         System.exit(0);
@@ -83,6 +86,9 @@ public class Matrix {
         checks.put("roundrobin", () -> group(RoundRobinAssignor.class));
         checks.put("sticky", () -> group(StickyAssignor.class));
         checks.put("cooperative", () -> group(CooperativeStickyAssignor.class));
+        checks.put("next-uniform", () -> Groups.next("uniform"));
+        checks.put("next-range", () -> Groups.next("range"));
+        checks.put("next-change", Groups::change);
         checks.put("static", Matrix::staticMember);
         checks.put("commit", Matrix::commit);
         checks.put("reset", Matrix::reset);
@@ -97,6 +103,12 @@ public class Matrix {
         checks.put("too-large", Matrix::tooLarge);
         checks.put("unknown", Matrix::unknown);
         checks.put("transactions", Matrix::transactions);
+        checks.put("tls", () -> Logins.check("SSL", ""));
+        Map.of("plain", "PLAIN", "scram-256", "SCRAM-SHA-256", "scram-512", "SCRAM-SHA-512").forEach(
+            (feature, mechanism) -> checks.put(feature, () -> {
+                Logins.check("SASL_PLAINTEXT", mechanism);
+                Logins.check("SASL_SSL", mechanism);
+            }));
         return checks;
     }
 
@@ -123,7 +135,8 @@ public class Matrix {
     }
 
     static Map<String, Object> config(String... pairs) {
-        Map<String, Object> config = new HashMap<>(Map.of("bootstrap.servers", servers));
+        Map<String, Object> config = new HashMap<>(login);
+        config.put("bootstrap.servers", servers);
         for (int n = 0; n < pairs.length; n += 2) {
             config.put(pairs[n], pairs[n + 1]);
         }
@@ -164,6 +177,10 @@ public class Matrix {
             "auto.offset.reset", "earliest", "enable.auto.commit", "false",
             "session.timeout.ms", "6000", "heartbeat.interval.ms", "200", "metadata.max.age.ms", "1000");
         config.putAll(config(pairs));
+        if ("consumer".equals(config.get("group.protocol"))) {
+            // These are the broker's then.
+            config.keySet().removeAll(Set.of("session.timeout.ms", "heartbeat.interval.ms"));
+        }
         return new KafkaConsumer<>(config, new StringDeserializer(), new StringDeserializer());
     }
 

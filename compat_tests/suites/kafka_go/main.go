@@ -5,13 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/segmentio/kafka-go"
 )
 
 func main() {
-	run(map[string]func() error{
+	checks := map[string]func() error{
 		"acks":         acks,
 		"gzip":         codec(kafka.Gzip),
 		"snappy":       codec(kafka.Snappy),
@@ -36,8 +37,9 @@ func main() {
 		"too-large":    tooLarge,
 		"unknown":      unknown,
 		"transactions": transactions,
-		"login":        login,
-	})
+	}
+	maps.Copy(checks, loggingIn(logIn, beRefused))
+	run(checks)
 }
 
 func within() (context.Context, context.CancelFunc) {

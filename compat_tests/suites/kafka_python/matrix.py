@@ -21,6 +21,7 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from kafka.errors import (
     ElectionNotNeededError,
     KafkaError,
+    KafkaTimeoutError,
     MessageSizeTooLargeError,
     OffsetOutOfRangeError,
     TransactionalIdAuthorizationFailedError,
@@ -32,10 +33,12 @@ from kafka.structs import OffsetAndMetadata
 from compat_tests.suites.checks import (
     CODECS,
     T0,
+    Login,
     Member,
     by_name,
     expect,
     fresh,
+    login_checks,
     members_come_and_leave,
     refused_by,
     run,
@@ -385,12 +388,38 @@ def transactions(servers: str) -> None:
         producer.close(5)
 
 
+def send_and_read(login: Login) -> None:
+    topic, settings = fresh("kafka-python"), login.settings()
+    producer = KafkaProducer(**settings)
+    producer.send(topic, b"value").get(30)
+    producer.close()
+    consumer = KafkaConsumer(
+        topic,
+        group_id=fresh("group"),
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=READ_MS,
+        **settings,
+    )
+    expect(b"value", next(consumer).value)
+    consumer.close()
+
+
+def is_refused(login: Login) -> None:
+    try:
+        KafkaAdminClient(**login.settings(), bootstrap_timeout_ms=2000).close()
+    except KafkaTimeoutError:
+        # It tries again and again; the reason it keeps for its log.
+        return
+    raise AssertionError("a wrong password was taken")
+
+
 if __name__ == "__main__":
     run(
         by_name(acks, records, idempotent, assign, subscribe, seek, times, pause)
         | by_name(static, commit, reset, topics, partitions, configs, delete_records, groups)
         | by_name(logdirs, leaders, cluster, too_large, unknown, transactions)
         | {name: codec(name) for name in CODECS}
+        | login_checks(send_and_read, is_refused)
         | {
             "range": group_with(RangePartitionAssignor),
             "roundrobin": group_with(RoundRobinPartitionAssignor),

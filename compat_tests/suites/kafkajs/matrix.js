@@ -1,6 +1,7 @@
 // kafkajs' program of checks: matrix.js SERVERS FEATURE..., one line of JSON for each feature, as
 // compat_tests/suites/checks.py says.
 
+const { readFileSync } = require('node:fs')
 const assert = require('node:assert').strict
 const { randomUUID } = require('node:crypto')
 const { CompressionTypes, CompressionCodecs, ConfigResourceTypes, Kafka, logLevel } = require('kafkajs')
@@ -12,11 +13,13 @@ const WAIT_MS = 40000
 
 class Refused extends Error {}
 
-const kafka = new Kafka({
+const connect = config => new Kafka({
   brokers: [servers],
   logLevel: logLevel.NOTHING,
   retry: { retries: 5, initialRetryTime: 100 },
+  ...config,
 })
+let kafka = connect()
 
 const fresh = kind => `${kind}-${randomUUID()}`
 const numbers = (from, to) => Array.from({ length: to - from }, (_, n) => `${from + n}`)
@@ -368,7 +371,40 @@ async function transactions() {
   }
 }
 
+// ---- logins, of which the environment tells
+
+const { LOGIN_CA, LOGIN_USER: username, LOGIN_PASSWORD } = process.env
+
+function connectBy(protocol, mechanism, wrong) {
+  const password = LOGIN_PASSWORD + wrong
+  return connect({
+    brokers: [process.env[`LOGIN_${protocol}`]],
+    ssl: protocol.endsWith('SSL') && { ca: [readFileSync(LOGIN_CA, 'utf-8')] },
+    sasl: mechanism && { mechanism, username, password },
+  })
+}
+
+const login = (mechanism, ...protocols) => async () => {
+  const plaintext = kafka
+  try {
+    for (const protocol of protocols) {
+      kafka = connectBy(protocol, mechanism, '')
+      await acks()
+      kafka = connectBy(protocol, mechanism, '?')
+      if (mechanism) await assert.rejects(create(), { name: 'KafkaJSSASLAuthenticationError' })
+    }
+  } finally {
+    kafka = plaintext
+  }
+}
+
+const SASL = ['SASL_PLAINTEXT', 'SASL_SSL']
+
 const checks = {
+  tls: login(undefined, 'SSL'),
+  plain: login('plain', ...SASL),
+  'scram-256': login('scram-sha-256', ...SASL),
+  'scram-512': login('scram-sha-512', ...SASL),
   acks, gzip, records, idempotent, subscribe, seek, times, pause, roundrobin: group, commit, reset, topics,
   partitions, configs, 'delete-records': deleteRecords, groups, cluster, 'too-large': tooLarge, unknown, transactions,
 }

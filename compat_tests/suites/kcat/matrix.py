@@ -21,11 +21,13 @@ from compat_tests.suites.checks import (
     T0,
     WAIT_SECONDS,
     Check,
+    Login,
     Member,
     Refused,
     by_name,
     expect,
     fresh,
+    login_checks,
     members_come_and_leave,
     run,
     static_member_returns,
@@ -294,6 +296,24 @@ def asks_for_no_versions(servers: str) -> None:
     expect(NUMBERS, kcat(servers, *asked, settings=(*QUICK, *blind)).splitlines())
 
 
+def settings_of(login: Login) -> tuple[str, ...]:
+    return tuple(f"{name}={value}" for name, value in login.properties().items())
+
+
+def send_and_read(login: Login) -> None:
+    topic, settings = fresh("kcat"), settings_of(login)
+    kcat(login.servers, "-P", "-t", topic, stdin="value\n", settings=settings)
+    asked = ("-G", fresh("group"), "-q", "-c", "1", topic)
+    expect(["value"], kcat(login.servers, *asked, settings=(*QUICK, *settings)).splitlines())
+
+
+def is_refused(login: Login) -> None:
+    asked = ("-L", "-m", "5")
+    expect_failure(
+        "Authentication failed", lambda: kcat(login.servers, *asked, settings=settings_of(login))
+    )
+
+
 if __name__ == "__main__":
     run(
         by_name(acks, records, idempotent, assign, subscribe, seek, times, static, commit, reset)
@@ -301,4 +321,5 @@ if __name__ == "__main__":
         | {name: codec(name) for name in CODECS}
         | {name: group_with(name) for name in ("range", "roundrobin")}
         | {"cooperative": group_with("cooperative-sticky")}
+        | login_checks(send_and_read, is_refused)
     )

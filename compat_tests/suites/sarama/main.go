@@ -4,6 +4,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -42,11 +43,9 @@ func main() {
 		"too-large":      tooLarge,
 		"unknown":        unknown,
 		"transactions":   transactions,
-		"login":          login,
 	}
-	for name, check := range versions() {
-		checks[name] = check
-	}
+	maps.Copy(checks, versions())
+	maps.Copy(checks, loggingIn(logIn, beRefused))
 	run(checks)
 }
 
