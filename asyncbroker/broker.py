@@ -52,6 +52,7 @@ from asyncbroker.scrubber import Scrubber
 from asyncbroker.settings import InvalidSetting, broker_setting
 from asyncbroker.sqlite_metadata import FILE_NAME, SqliteMetadataStore
 from asyncbroker.storage import Storage
+from asyncbroker.synced_writer import make_synced_writer
 from asyncbroker.topic import new_topic_id
 from asyncbroker.topic_config import TopicConfigs, automatic_topic
 from asyncbroker.topic_names import GROUP_METADATA_TOPIC
@@ -273,7 +274,11 @@ class Broker:
         self.log_starts = LogStarts(self._logs, self.storage, self._removals)
         last_seen = state.values.get(LAST_SEEN)
         self.storage.trust_time(None if last_seen is None else int(last_seen))
-        self.commits.use_journal(self._logs, self.config.log_journal_stretch_max_bytes)
+        self.commits.use_journal(
+            self._logs,
+            self.config.log_journal_stretch_max_bytes,
+            make_synced_writer(self._files, self.workers),
+        )
         cleaner = self.cleaner = Cleaner(lambda: self.config, self.storage, self.topics, self._logs)
         scrubber = self.scrubber = Scrubber(
             lambda: self.config, self.storage, self.topics, self._random_bytes

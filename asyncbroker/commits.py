@@ -6,11 +6,12 @@ begins at the end of the loop iteration in which its first waiter came, so that 
 received together go together.
 
 There are two lanes. In the first there is one round at a time: what is small goes, for all
-partitions together, into the journal (`log/journal.py`), with one write and one fdatasync. In the
-second a few threads sync the files of one partition after the other: of those with more than that,
-or with a new segment, and of everybody while there is no journal, or no room in it. Small batches
-do not wait for those. Either way all of a partition becomes durable that is not, also what nobody
-waits for.
+partitions together, into the journal (`log/journal.py`), with one write and one fdatasync. A
+`SyncedWriter` does that, where there is one; a worker does it everywhere else, and whenever
+anything is not as usual. In the second lane a few threads sync the files of one partition after the
+other: of those with more than that, or with a new segment, and of everybody while there is no
+journal, or no room in it. Small batches do not wait for those. Either way all of a partition
+becomes durable that is not, also what nobody waits for.
 
 Who waits gives a callback, so that a round costs no task and no future for each of them. When a
 round has ended the next one begins first, and then the callbacks are called, one after the other:
@@ -38,11 +39,12 @@ from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.storage import PASSING_ERRORS
 
 if TYPE_CHECKING:
-    from asyncbroker.log.journal import Journal, Stretch
+    from asyncbroker.log.journal import Begun, Journal, Stretch
     from asyncbroker.log.log_directory import LogDirectory
     from asyncbroker.metrics import Histogram
     from asyncbroker.partition import Partition
     from asyncbroker.storage import Storage
+    from asyncbroker.synced_writer import SyncedWriter
 
 logger = logging.getLogger(__name__)
 
@@ -119,15 +121,20 @@ class Commits:
         self._idle: asyncio.Future[None] | None = None
         self._logs: LogDirectory | None = None
         self._journal: Journal | None = None
+        self._writer: SyncedWriter | None = None
         self._stretch_bytes_max = 0
         self._is_serving_journal = False
         self._prepare_again = 0.0
 
-    def use_journal(self, logs: LogDirectory, stretch_bytes_max: int) -> None:
+    def use_journal(
+        self, logs: LogDirectory, stretch_bytes_max: int, writer: SyncedWriter | None = None
+    ) -> None:
         """Lets rounds use the journal of a directory, if it has one; a partition with more than
-        this that is not durable goes past it."""
+        this that is not durable goes past it. `writer`, which is closed here, writes to its files
+        and needs no worker."""
         self._logs = logs
         self._journal = None if self._storage.is_volatile else logs.journal
+        self._writer = writer
         self._stretch_bytes_max = stretch_bytes_max
 
     def call_when_durable(self, partition: Partition, end_offset: int, callback: Callback) -> bool:
@@ -157,6 +164,9 @@ class Commits:
         if self._is_busy():
             self._idle = asyncio.get_running_loop().create_future()
             await self._idle
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
 
     def _is_busy(self) -> bool:
         return bool(
@@ -213,10 +223,11 @@ class Commits:
             read.append(stretch.read_nowait() if unread >= 0 else None)
         if journal is not None and small:
             self._is_journaling = True
-            written = self._storage.workers.run(
-                _journal, journal, list(small), read, metrics.fsync_seconds
-            )
-            written.add_done_callback(functools.partial(self._journaled, small))
+            if not self._write_beside(journal, small, read):
+                written = self._storage.workers.run(
+                    _journal, journal, list(small), read, metrics.fsync_seconds
+                )
+                written.add_done_callback(functools.partial(self._journaled, small))
 
     def _has_ended(self, waiting: _Waiting) -> bool:
         """Whether there is nothing to wait for any more: a round of the other lane may have begun
@@ -231,18 +242,61 @@ class Commits:
 
     # ---- the journal's lane
 
+    def _write_beside(
+        self,
+        journal: Journal,
+        small: dict[Stretch, _Waiting],
+        read: list[bytes | bytearray | None],
+    ) -> bool:
+        """Gives a round to the writer, if there is one and everything is as usual."""
+        writer = self._writer
+        if writer is None or not writer.is_ready():
+            return False
+        at_hand = [data for data in read if data is not None]
+        if len(at_hand) < len(read):
+            return False
+        begun = journal.begin(list(small), at_hand)
+        if begun is None:
+            return False
+        then = functools.partial(self._written, journal, begun, small)
+        writer.write(begun.file, begun.data, begun.file_position, then)
+        return True
+
+    def _written(
+        self,
+        journal: Journal,
+        begun: Begun,
+        small: dict[Stretch, _Waiting],
+        error: OSError | None,
+        seconds: float,
+    ) -> None:
+        """The writer is done with a round."""
+        self._storage.metrics.fsync_seconds.took(seconds)
+        try:
+            journal.end(begun, error)
+        except OSError as failure:
+            self._end_round(small, [], failure)
+        else:
+            self._end_round(small, list(small), None)
+
     def _journaled(
         self, small: dict[Stretch, _Waiting], done: asyncio.Future[list[Stretch]]
     ) -> None:
+        """A thread is done with a round."""
+        error = done.exception()
+        self._end_round(small, [] if error is not None else done.result(), error)
+
+    def _end_round(
+        self,
+        small: dict[Stretch, _Waiting],
+        durable: list[Stretch],
+        error: BaseException | None,
+    ) -> None:
         """The end of a round that went to the journal; what did not goes to the other lane."""
         self._is_journaling = False
-        error = done.exception()
-        durable: list[Stretch] = []
-        if error is None:
-            durable = done.result()
-        elif isinstance(error, OSError) and error.errno in PASSING_ERRORS:
+        if isinstance(error, OSError) and error.errno in PASSING_ERRORS:
             logger.warning("a round could not go to the journal: %s", error)
-        else:
+        elif error is not None:
             if isinstance(error, OSError):
                 self._storage.fail(error)
             self._ended += [(waiting, error) for waiting in small.values()]

@@ -34,8 +34,8 @@ WAITERS_BOUNDS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1
 
 
 class Histogram:
-    """How many values lay where. Added to by `observe` on the event loop's thread, or by `timed` in
-    any, and not by both: only the second takes a lock."""
+    """How many values lay where. Added to by `observe` on the event loop's thread, or by `timed`
+    and `took` in any, and not by both: only the latter take a lock."""
 
     __slots__ = ("_lock", "bounds", "counts", "total")
 
@@ -65,9 +65,12 @@ class Histogram:
         try:
             return function(*args, **kwargs)
         finally:
-            took = time.perf_counter() - began
-            with self._lock:
-                self.observe(took)
+            self.took(time.perf_counter() - began)
+
+    def took(self, value: float) -> None:
+        """Adds one value. Any thread."""
+        with self._lock:
+            self.observe(value)
 
 
 @dataclass(slots=True)

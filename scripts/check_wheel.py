@@ -2,7 +2,7 @@
 
 The packages are listed by hand in pyproject.toml; a package that is missing there would be left out
 silently. So: the wheel holds every module that is not a test, and nothing else but the compiled
-extension, which it has to hold where there is a compiler.
+extensions, which it has to hold where there is a compiler: one of them on Linux only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ FOLDERS = {
 }
 # PySpark finds this one by its name at the top level; it lies in spark/ and so is there as well.
 TOP_LEVEL = "pyspark_asyncbroker.py"
-EXTENSION = "asyncbroker/protocol/_records"
+EXTENSIONS = ["asyncbroker/protocol/_records"]
+if sys.platform == "linux":
+    EXTENSIONS.append("asyncbroker/log/_writer")
 
 
 def expected_modules() -> set[str]:
@@ -47,8 +49,9 @@ def built_modules(out: Path) -> set[str]:
     )
     (wheel,) = out.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        names = [name.split(".")[0] for name in archive.namelist() if "/_records." in name]
-        extensions = [EXTENSION] if shutil.which("cc") else []
+        built = (name for name in archive.namelist() if name.endswith((".so", ".pyd")))
+        names = sorted(name.split(".")[0] for name in built)
+        extensions = sorted(EXTENSIONS) if shutil.which("cc") else []
         if names != extensions:
             sys.exit(f"the wheel holds the extensions {names}, not {extensions}")
         return {name for name in archive.namelist() if name.endswith(".py")}

@@ -58,7 +58,7 @@ class File(Protocol):
         """Whether a range inside the file is surely in memory; False where nobody can tell."""
 
     def fileno(self) -> int | None:
-        """The descriptor for `sendfile`, or None."""
+        """The descriptor for `sendfile` and for `native.Writer`, or None."""
 
     def close(self) -> None: ...
 
@@ -117,11 +117,12 @@ class RealFiles:
     Without the argument the environment variable ASYNCBROKER_PORTABLE=1 chooses portable calls.
     """
 
-    __slots__ = ("_calls",)
+    __slots__ = ("_calls", "is_portable")
 
     def __init__(self, *, portable: bool | None = None) -> None:
         if portable is None:
             portable = os.environ.get(PORTABLE_VARIABLE, "") not in ("", "0")
+        self.is_portable = portable
         self._calls = system_calls(portable)
 
     def open(self, path: str, *, create: bool = False) -> RealFile:

@@ -27,6 +27,8 @@ Invariants:
    nothing. The head changes when the journal is empty, and only then.
 
 Methods block and are for worker threads, except where it says otherwise; any thread may call them.
+The event loop may begin a round itself and have it written elsewhere (`begin`, `end`). Meanwhile it
+holds the journal's lock, so nobody may wait for that with anything in hand that the loop waits for.
 Not known here: who waits, how partitions are found, what is in a batch.
 """
 
@@ -101,6 +103,16 @@ class Stretch(NamedTuple):
             logger.warning("%s goes past the journal: %s", self.segment.log_path, error)
             return None
         return data if len(data) == self.size else None
+
+
+class Begun(NamedTuple):
+    """A round that is to be written: `data` to `file_position` of `file`, and synced."""
+
+    file: File
+    data: bytes
+    file_position: int
+    position: int
+    stretches: list[Stretch]
 
 
 class Journal:
@@ -244,43 +256,49 @@ class Journal:
         ]
         if not held:
             return []
-        stretches = [stretch for stretch, _ in held]
-        made = [
-            (
-                stretch,
-                frame_of(
-                    stretch.log.topic_id,
-                    stretch.partition,
-                    stretch.segment.base_offset,
-                    stretch.position,
-                    stretch.end_offset,
-                    payload,
-                ),
-                payload,
-            )
-            for stretch, payload in held
-        ]
         with self._lock:
             # What its file has for sure by now may be compacted next: no replay may write it.
-            made = [each for each in made if each[0].log.flushed_end_offset < each[0].end_offset]
-            if not made:
-                return stretches
-            frames = [frame for _, frame, _ in made]
-            payloads = [payload for _, _, payload in made]
-            size = round_bytes(len(frames), sum(frame.size for frame in frames))
-            position = self._head
-            in_ring = position % self._ring_bytes
-            if in_ring + size > self._ring_bytes:
-                position += self._ring_bytes - in_ring
-            # A block stays free for the next release.
-            if position + size + BLOCK_BYTES > self._live_from + self._ring_bytes:
-                return []
-            self._write(position, self._live_from, frames, payloads)
-            for stretch, _, _ in made:
-                stretch.log.journaled(stretch)
-            self._advance(position, size)
-            self.round_count += 1
-        return stretches
+            new = [each for each in held if each[0].log.flushed_end_offset < each[0].end_offset]
+            if new:
+                begun = self._begin(new)
+                if begun is None:
+                    return []
+                self._write(begun)
+                self._ended(begun)
+        return [stretch for stretch, _ in held]
+
+    def begin(
+        self, stretches: Sequence[Stretch], read: Sequence[bytes | bytearray]
+    ) -> Begun | None:
+        """For the event loop, and without a wait: a round of stretches whose bytes were read. It is
+        the caller's to write, and nobody else comes to the journal until `end`. None if that is
+        for `append` to do, since somebody is there already or something is not as usual."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        begun: Begun | None = None
+        try:
+            if self._file is not None and self._failure is None:
+                new = [
+                    (stretch, data)
+                    for stretch, data in zip(stretches, read, strict=True)
+                    if stretch.log.flushed_end_offset < stretch.end_offset
+                ]
+                begun = self._begin(new) if new else None
+        finally:
+            if begun is None:
+                self._lock.release()
+        return begun
+
+    def end(self, begun: Begun, error: OSError | None) -> None:
+        """For the event loop: what `begin` gave was written, or could not be; then it raises that,
+        as `append` would."""
+        try:
+            if error is not None:
+                self._note(error)
+                raise error
+            self._ended(begun)
+        finally:
+            self._lock.release()
 
     def release(self, position: int) -> None:
         """Frees everything below a `head` that was read before the files were synced. The recovery
@@ -289,30 +307,71 @@ class Journal:
             if self._file is None or position <= self._live_from or self._head == self._empty_at:
                 return
             is_empty = position == self._head
-            self._write(self._head, position, [], [])
-            self._advance(self._head, BLOCK_BYTES)
+            begun = self._encoded(self._head, position, [], [])
+            self._write(begun)
+            self._advance(begun)
             self._live_from = position
             if is_empty:
                 self._empty_at = self._head
 
-    def _write(
+    def _begin(self, held: Sequence[tuple[Stretch, bytes | bytearray]]) -> Begun | None:
+        """The next round; None if there is no room for it."""
+        stretches = [stretch for stretch, _ in held]
+        frames = [
+            frame_of(
+                stretch.log.topic_id,
+                stretch.partition,
+                stretch.segment.base_offset,
+                stretch.position,
+                stretch.end_offset,
+                data,
+            )
+            for stretch, data in held
+        ]
+        size = round_bytes(len(frames), sum([stretch.size for stretch in stretches]))
+        position = self._head
+        in_ring = position % self._ring_bytes
+        if in_ring + size > self._ring_bytes:
+            position += self._ring_bytes - in_ring
+        # A block stays free for the next release.
+        if position + size + BLOCK_BYTES > self._live_from + self._ring_bytes:
+            return None
+        begun = self._encoded(position, self._live_from, frames, [data for _, data in held])
+        return begun._replace(stretches=stretches)
+
+    def _encoded(
         self, position: int, live_from: int, frames: list[Frame], payloads: Sequence[Buffer]
-    ) -> None:
+    ) -> Begun:
         if self._file is None or self._failure is not None:
             code = None if self._failure is None else self._failure.errno
             raise OSError(code, f"{self.path} is offline: {self._failure}")
         data = encode_round(self._journal_id, position, self._previous, live_from, frames, payloads)
+        file_position = RING_BEGIN + position % self._ring_bytes
+        return Begun(self._file, data, file_position, position, [])
+
+    def _write(self, begun: Begun) -> None:
         try:
-            self._file.pwrite(data, RING_BEGIN + position % self._ring_bytes)
-            self._file.datasync()
+            begun.file.pwrite(begun.data, begun.file_position)
+            begun.file.datasync()
         except OSError as error:
-            if error.errno not in _PASSING:
-                self._failure = error
+            self._note(error)
             raise
 
-    def _advance(self, position: int, size: int) -> None:
-        self._previous = position
-        self._head = position + size
+    def _note(self, error: OSError) -> None:
+        """A round could not be written."""
+        if error.errno not in _PASSING:
+            self._failure = error
+
+    def _ended(self, begun: Begun) -> None:
+        """A round is durable."""
+        for stretch in begun.stretches:
+            stretch.log.journaled(stretch)
+        self._advance(begun)
+        self.round_count += 1
+
+    def _advance(self, begun: Begun) -> None:
+        self._previous = begun.position
+        self._head = begun.position + len(begun.data)
 
 
 def read_heads(file: Readable) -> list[Head]:

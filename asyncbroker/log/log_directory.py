@@ -358,9 +358,10 @@ class LogDirectory:
         journal = self.journal
         if journal is None or not journal.is_ready:
             return
+        # The head comes first: what gets into the journal later stays there. And with nothing in
+        # hand, as `journal.py` says.
+        position = journal.head
         with self._mutex:
-            # The head comes first: what gets into the journal later stays there.
-            position = journal.head
             logs = {key: log for key, log in self.logs.items() if log.is_journal_needed}
         self._checkpoint(logs, position)
 
