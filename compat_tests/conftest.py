@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,6 +35,8 @@ class BrokerProcess:
     """One broker process on a data directory: started, killed and started again on one port."""
 
     program: tuple[str, ...] = ("-m", "asyncbroker")
+    # None: that of the tests.
+    environment: Mapping[str, str] | None = None
 
     def __init__(self, data: Path, settings: tuple[str, ...] = SETTINGS) -> None:
         self._data = data
@@ -67,7 +69,9 @@ class BrokerProcess:
         command += ["--listen", self.bootstrap_servers]
         for setting in self.settings:
             command += ["--set", setting]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=self.environment
+        )
 
     def kill(self) -> None:
         """`kill -9`: the process gets no chance to write or close anything."""

@@ -247,11 +247,13 @@ class Contents:
 class Directory:
     """A directory's names, with their changes since the last sync."""
 
-    __slots__ = ("_changes", "_synced", "names")
+    __slots__ = ("_changes", "_forgotten_count", "_synced", "names")
 
     def __init__(self) -> None:
         self.names: dict[str, Contents | Directory] = {}
         self._synced: dict[str, Contents | Directory] = {}
+        # How many changes a sync has made certain.
+        self._forgotten_count = 0
         # Old name, new name, and what has it: made, removed (no new name) or renamed.
         self._changes: list[tuple[str | None, str | None, Contents | Directory]] = []
 
@@ -260,9 +262,19 @@ class Directory:
         _rename(self.names, old, new, node)
 
     def sync(self) -> None:
-        if self._changes:
-            self._synced = dict(self.names)
-            self._changes.clear()
+        self.end_sync(self.begin_sync())
+
+    def begin_sync(self) -> int:
+        """A sync begins, and takes its time: what is changed meanwhile is not in it."""
+        return self._forgotten_count + len(self._changes)
+
+    def end_sync(self, begun: int) -> None:
+        """It has come to its end."""
+        certain = self._changes[: max(0, begun - self._forgotten_count)]
+        for old, new, node in certain:
+            _rename(self._synced, old, new, node)
+        del self._changes[: len(certain)]
+        self._forgotten_count += len(certain)
 
     def forked(self, made: dict[int, Contents | Directory], choose: Choose) -> Directory:
         """The same with the same past; `made` has the copies so far."""

@@ -1,0 +1,186 @@
+"""Loses the power at any moment of a real broker's life, in every way that a disk may.
+
+    python -m compat_tests.chaos.power --seed S --minutes M
+
+A recording is a broker process with clients for some seconds (`power_load.py`), with all that it
+did to its files (`recorder.c`). Then the power goes, at moments of that time as they come, and the
+disk keeps what it likes of what was not synced (`recording.py`). On each such state a broker is
+started, and must have all that was promised by then (`power_check.py`). Some starts are recorded as
+well, and the power goes in them again.
+
+A seed decides settings, clients and states; not when threads take their turns, so that another run
+with it makes another recording. What a failure was found in is kept: the recording, the state, and
+what the clients noted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from asyncbroker.log.tests.crash_disk import Choose, everything, sampled, synced_only
+from asyncbroker.log.tests.crash_files import CrashFiles
+from compat_tests.chaos.nemesis import ChaosBroker
+from compat_tests.chaos.power_check import look
+from compat_tests.chaos.power_load import Load, assignments, folder_for_recordings, record
+from compat_tests.chaos.recording import (
+    LIBRARY,
+    Recording,
+    compile_recorder,
+    fingerprint,
+    recorded,
+    write_out,
+)
+
+LOAD_SECONDS: Final = 12.0
+# Of a recording, and of the recording of a start.
+STATES: Final = 60
+STATES_OF_START: Final = 5
+STARTS_CUT_SHARE: Final = 0.08
+LOOKS_AGAIN_ONE_IN: Final = 5
+CUT_SECONDS_MIN: Final = 5.0
+
+STATE: Final = "state"
+
+
+@dataclass(slots=True)
+class Run:
+    """Recordings and states in one folder, which is made and removed by the caller."""
+
+    folder: Path
+    counts: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+
+    def go(self, seed: int, load_seconds: float, states: int, until: float) -> None:
+        """One recording and its states, until something is wrong."""
+        library = compile_recorder(self.folder)
+        load = record(seed, load_seconds, library, self.folder)
+        self.counts["recordings"] += 1
+        self.counts["ends in recordings"] += len(load.after_kill)
+        self.counts["operations"] += len(load.history.operations)
+        self.problems += load.complaints
+        if not self.problems:
+            # A recording is of no use without.
+            self.cut(load, states, max(until, time.monotonic() + CUT_SECONDS_MIN))
+
+    def cut(self, load: Load, states: int, until: float) -> None:
+        """Has the power go at so many moments of a recording, spread over its time."""
+        moments = sum(1 for _ in Recording(load.records, load.directory, load.after_kill))
+        self.counts["changes to the disk"] += moments
+        random = Random(load.seed)
+        chosen = sorted(random.sample(range(moments), min(states, moments)))
+        recording = Recording(load.records, load.directory, load.after_kill)
+        for number, moment in enumerate(recording):
+            if not chosen or time.monotonic() > until or self.problems:
+                return
+            if number == chosen[0]:
+                chosen.pop(0)
+                way, choose = _ways(random)
+                disk, name = recording.disk.crashed(choose), f"{number} {way}"
+                self.examine(disk, load, moment, name)
+                if not self.problems and random.random() < STARTS_CUT_SHARE:
+                    self.cut_start(disk, load, moment, name)
+
+    def examine(self, disk: CrashFiles, load: Load, moment: float, name: str) -> None:
+        """Starts a broker on one state; now and then once more after that was stopped in order."""
+        directory = self.folder / STATE
+        _write_anew(disk, directory)
+        self.counts["states"] += 1
+        self.counts["acknowledged before"] += sum(
+            getattr(each, "ended", moment + 1) <= moment for each in load.history.operations
+        )
+        found = look(directory, load, moment)
+        if not found and self.counts["states"] % LOOKS_AGAIN_ONE_IN == 0:
+            self.counts["states looked at again after a stop"] += 1
+            found = look(directory, load, moment)
+        if found:
+            self.problems += [f"seed {load.seed}, change {name}: {text[:400]}" for text in found]
+            _write_anew(disk, directory)
+            (self.folder / "notes").write_text("\n".join(load.lines))
+
+    def cut_start(self, disk: CrashFiles, load: Load, moment: float, name: str) -> None:
+        """Records a start on one state, and has the power go in that."""
+        directory, records = self.folder / STATE, self.folder / "records-of-start"
+        _write_anew(disk, directory)
+        records.unlink(missing_ok=True)
+        random = Random(f"{load.seed} {name}")
+        settings = {**load.settings, "log.journal.bytes": random.choice(["0", "65536", "262144"])}
+        broker = ChaosBroker(directory, assignments(settings))
+        broker.environment = recorded(self.folder / LIBRARY, directory, records, 0)
+        broker.start()
+        broker.kill()
+        after = [fingerprint(directory)]
+        moments = sum(1 for _ in Recording(records, directory, after, disk=disk.killed()))
+        chosen = set(random.sample(range(moments), min(STATES_OF_START, moments)))
+        self.counts["starts cut"] += 1
+        recording = Recording(records, directory, after, disk=disk.killed())
+        for number, _ in enumerate(recording):
+            if number in chosen and not self.problems:
+                way, choose = _ways(random)
+                again = f"{name}, then {number} of the start {way}"
+                self.examine(recording.disk.crashed(choose), load, moment, again)
+
+
+def _write_anew(disk: CrashFiles, directory: Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+    write_out(disk, directory)
+
+
+def _ways(random: Random) -> tuple[str, Choose]:
+    way = random.choice(["synced", "everything", "some", "some", "some"])
+    choices: dict[str, Choose] = {"synced": synced_only, "everything": everything}
+    return way, choices[way] if way in choices else sampled(random)
+
+
+def run(seed: int, *, load_seconds: float, states: int, seconds: float, folder: Path) -> Run:
+    """One recording after another, each with a seed of its own, until the time is over or something
+    is wrong."""
+    done = Run(folder)
+    until = time.monotonic() + seconds
+    logging.getLogger("asyncbroker").setLevel(logging.CRITICAL + 1)
+    while time.monotonic() < until and not done.problems:
+        done.go(seed, load_seconds, states, until)
+        seed += 1
+    return done
+
+
+def main() -> int:
+    """See the head of this file."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--load-seconds", type=float, default=LOAD_SECONDS)
+    parser.add_argument("--states", type=int, default=STATES)
+    options = parser.parse_args()
+    parent = folder_for_recordings(Path(tempfile.gettempdir()))
+    folder = Path(tempfile.mkdtemp(prefix="power-", dir=parent))
+    seconds = options.minutes * 60
+    done = run(
+        options.seed,
+        load_seconds=options.load_seconds,
+        states=options.states,
+        seconds=seconds,
+        folder=folder,
+    )
+    for what, count in sorted(done.counts.items()):
+        print(f"{count:10}  {what}")
+    for problem in done.problems:
+        print(problem)
+    if done.problems:
+        print(f"the recording and the state are in {folder}")
+        return 1
+    shutil.rmtree(folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,189 @@
+"""One recording: a broker with all sorts of clients for a while, killed and stopped meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from asyncbroker.tests.history.history import End, Ended, History
+from asyncbroker.tests.simulation.admins import ANY_TIME, Admin, TopicSpec
+from asyncbroker.tests.simulation.client import Shared, place_of
+from asyncbroker.tests.simulation.consumers import Member, Reader
+from asyncbroker.tests.simulation.simulate import COMPACTED, EXPIRING
+from compat_tests.chaos.nemesis import ChaosBroker
+from compat_tests.chaos.power_clients import (
+    LifeChurn,
+    NextMember,
+    SizedProducer,
+    TcpNetwork,
+    shared_by_all,
+)
+from compat_tests.chaos.recording import Fingerprint, fingerprint, recorded
+
+# How long the clients work between two ends of the broker, at most.
+LIFE_SECONDS_MAX: Final = 4.0
+CLASSIC_GROUP: Final = "g"
+NEXT_GROUP: Final = "next"
+
+
+@dataclass(slots=True)
+class Load:
+    """What was recorded, and who did what meanwhile."""
+
+    seed: int
+    directory: Path
+    records: Path
+    settings: dict[str, str]
+    history: History = field(default_factory=History)
+    after_kill: list[Fingerprint] = field(default_factory=list)
+    topics: dict[str, int] = field(default_factory=dict)
+    topic_ids: dict[str, bytes] = field(default_factory=dict)
+    producers: list[SizedProducer] = field(default_factory=list)
+    members: list[NextMember] = field(default_factory=list)
+    churns: list[LifeChurn] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+
+
+def settings_of(random: Random) -> dict[str, str]:
+    """Settings that have much happen in little time."""
+    choose = random.choice
+    return {
+        "auto.create.topics.enable": "false",
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "100",
+        "log.flush.offset.checkpoint.interval.ms": choose(["200", "1000", "60000"]),
+        "log.cleaner.backoff.ms": choose(["100", "1000"]),
+        "log.retention.check.interval.ms": choose(["200", "1000"]),
+        "log.journal.bytes": choose(["65536", "65536", "262144", "1048576", "0"]),
+        "log.journal.stretch.max.bytes": choose(["1000", "20000", "131072"]),
+        "log.index.interval.bytes": choose(["1", "4096"]),
+        "log.index.size.max.bytes": choose(["80", "400", "10485760"]),
+        "log.segment.bytes": "1048576",
+        "offsets.topic.num.partitions": choose(["1", "2"]),
+        "offsets.topic.segment.bytes": "1048576",
+        "asyncbroker.append.inline.max.bytes": choose(["0", "1000", "262144"]),
+        "asyncbroker.writeback.bytes": choose(["5000", "8388608"]),
+        "asyncbroker.worker.threads": choose(["1", "4"]),
+        "asyncbroker.max.open.files": choose(["2", "0"]),
+        "asyncbroker.reserve.bytes": "0",
+    }
+
+
+def assignments(settings: Mapping[str, str]) -> tuple[str, ...]:
+    """As the command line takes them."""
+    return tuple(f"{name}={text}" for name, text in settings.items())
+
+
+def record(seed: int, seconds: float, library: Path, folder: Path) -> Load:
+    """Runs a broker on `folder`/data for about so long, recorded."""
+    random = Random(seed)
+    directory, records = folder / "data", folder / "records"
+    for path in (directory, records):
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    load = Load(seed, directory, records, settings_of(random))
+    sync_us = random.choice([0, 2_000, 20_000])
+    broker = ChaosBroker(directory, assignments(load.settings))
+    # The directory that is recorded is there: its own name is durable.
+    directory.mkdir()
+    broker.environment = recorded(library, directory, records, sync_us)
+    broker.start()
+    try:
+        asyncio.run(_work(load, broker, random, seconds))
+    finally:
+        broker.kill()
+    load.after_kill.append(fingerprint(directory))
+    shutil.rmtree(directory)
+    return load
+
+
+async def _work(load: Load, broker: ChaosBroker, random: Random, seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    failures: list[str] = []
+    loop.set_exception_handler(lambda _, context: failures.append(str(context)))
+    shared = shared_by_all(load.seed, load.history)
+    network: Any = shared.network
+    _point(network, broker)
+    tasks = [loop.create_task(work) for work in _clients(load, shared, random)]
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        await asyncio.sleep(min(LIFE_SECONDS_MAX * random.random(), until - time.monotonic()))
+        if random.random() < 0.7:
+            await loop.run_in_executor(None, broker.kill)
+            how = End.KILL
+        else:
+            await loop.run_in_executor(None, broker.stop)
+            how = End.STOP
+        load.history.add(Ended(how, time.monotonic()))
+        load.after_kill.append(fingerprint(load.directory))
+        await loop.run_in_executor(None, broker.start)
+    load.topics, load.topic_ids = dict(shared.topics), dict(shared.topic_ids)
+    load.complaints += shared.complaints
+    world: Any = shared.world
+    load.lines = world.lines
+    for task in tasks:
+        if task.done() and task.exception() is not None:
+            failures.append(repr(task.exception()))
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await network.close()
+    load.complaints += [text for text in failures if "InvalidStateError" not in text]
+
+
+def _point(network: TcpNetwork, broker: ChaosBroker) -> None:
+    network.port = int(broker.bootstrap_servers.rpartition(":")[2])
+
+
+def _clients(load: Load, shared: Shared, random: Random) -> list[Coroutine[Any, Any, None]]:
+    """All of them, at work."""
+    plain = {**ANY_TIME, "segment.ms": random.choice(["100", "1000", "604800000"])}
+    specs = [
+        TopicSpec("events", random.randint(1, 4), plain),
+        TopicSpec("orders", random.randint(1, 2), {**plain, "segment.ms": "100", **COMPACTED}),
+        TopicSpec("fading", 1, {**plain, "segment.ms": "100", **EXPIRING}),
+    ]
+    names = [spec.name for spec in specs]
+    for spec in specs:
+        places = [place_of(spec.name, index) for index in range(spec.partitions)]
+        if spec.name == "orders":
+            load.history.compacted.update(places)
+        elif spec.name == "fading":
+            load.history.expiring.update(places)
+    for number in range(5):
+        is_idempotent = number < 3
+        topic = names[number % 3] if random.random() < 0.5 else "events"
+        load.producers.append(
+            SizedProducer(
+                shared,
+                f"{'idem' if is_idempotent else 'plain'}{number}",
+                topic,
+                is_idempotent=is_idempotent,
+                acks=random.choice([0, 1, -1]),
+                pace_seconds=random.choice([0.005, 0.02, 0.1]),
+                keys=5 if topic == "orders" else random.choice([0, 5]),
+            )
+        )
+    load.members = [NextMember(shared, f"next{each}", NEXT_GROUP, names) for each in range(2)]
+    load.churns = [LifeChurn(shared, "churn")]
+    others = [
+        Admin(shared, "admin", specs, trims=True),
+        Reader(shared, "reader", names),
+        *(Member(shared, f"member{each}", CLASSIC_GROUP, names, None) for each in range(2)),
+    ]
+    clients: list[Any] = [*load.producers, *load.members, *load.churns, *others]
+    return [client.run() for client in clients]
+
+
+def folder_for_recordings(fallback: Path) -> Path:
+    """Memory, where there is some for files: nothing here needs a disk."""
+    memory = Path("/dev/shm")
+    if memory.is_dir() and shutil.disk_usage(memory).free > 1 << 30 and os.access(memory, os.W_OK):
+        return memory
+    return fallback
