@@ -85,7 +85,7 @@ class Run:
             if number == chosen[0]:
                 chosen.pop(0)
                 way, choose = _ways(random)
-                disk, name = recording.disk.crashed(choose), f"{number} {way}"
+                disk, name = recording.crashed(choose), f"{number} {way}"
                 self.examine(disk, load, moment, name)
                 if not self.problems and random.random() < STARTS_CUT_SHARE:
                     self.cut_start(disk, load, moment, name)
@@ -127,7 +127,7 @@ class Run:
             if number in chosen and not self.problems:
                 way, choose = _ways(random)
                 again = f"{name}, then {number} of the start {way}"
-                self.examine(recording.disk.crashed(choose), load, moment, again)
+                self.examine(recording.crashed(choose), load, moment, again)
 
 
 def _write_anew(disk: CrashFiles, directory: Path) -> None:

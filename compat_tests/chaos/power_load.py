@@ -112,9 +112,11 @@ async def _work(load: Load, broker: ChaosBroker, random: Random, seconds: float)
     network: Any = shared.network
     _point(network, broker)
     tasks = [loop.create_task(work) for work in _clients(load, shared, random)]
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        await asyncio.sleep(min(LIFE_SECONDS_MAX * random.random(), until - time.monotonic()))
+    left = seconds
+    while left > 0:
+        life = min(left, LIFE_SECONDS_MAX * random.uniform(0.2, 1.0))
+        left -= life
+        await asyncio.sleep(life)
         if random.random() < 0.7:
             await loop.run_in_executor(None, broker.kill)
             how = End.KILL

@@ -1,9 +1,9 @@
 """What `recorder.c` has recorded, and the disk that it makes: of any moment, in any state.
 
     recording = Recording(path, directory)
-    for moment in recording:              # before each change, in order
-        files = recording.disk            # a CrashFiles: `crashed(choose)` gives a state
-    write_out(state, directory)           # as real files
+    for moment in recording:                  # before each change, in order
+        state = recording.crashed(choose)     # a CrashFiles
+    write_out(state, directory)               # as real files
 
 The records of a process that was killed may end with a call of which nobody knows whether it was
 made. Then the files that the kill has left tell (`after_kill`), which are compared with what the
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from asyncbroker.log.tests.crash_disk import Contents, Directory
+from asyncbroker.log.tests.crash_disk import Choose, Contents, Directory
 from asyncbroker.log.tests.crash_files import CrashFiles
 
 SOURCE: Final = Path(__file__).with_name("recorder.c")
@@ -32,6 +32,7 @@ LIBRARY: Final = "recorder.so"
 _MAGIC: Final = b"RECD"
 _HEAD: Final = struct.Struct("@4siiiqqq")
 _PAGE_BYTES: Final = 4096
+_WAL_MAGICS: Final = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 
 # How large each file is, and its CRC.
 Fingerprint = Mapping[str, tuple[int, int]]
@@ -131,6 +132,8 @@ class Recording:
     disk: CrashFiles = field(default_factory=CrashFiles)
     kill_count: int = 0
     _open: dict[tuple[int, int], Contents | Directory] = field(default_factory=dict)
+    # What a file that SQLite empties was before that.
+    _emptied: dict[int, tuple[Contents, bytes]] = field(default_factory=dict)
     _syncs: dict[tuple[int, int], list[Callable[[], None]]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[float]:
@@ -156,6 +159,15 @@ class Recording:
         if self.kill_count < len(self.after_kill):
             self._killed(pending)
 
+    def crashed(self, choose: Choose) -> CrashFiles:
+        """What the disk may have if the power goes now."""
+        state = self.disk.crashed(choose)
+        for path, node in self._walk(self.disk._root, ""):
+            before = self._emptied.get(id(node))
+            if before is not None and not node.data and path in state.contents() and choose(2) == 0:
+                state.contents_of(path).data = bytearray(before[1])
+        return state
+
     # ---- one call
 
     def _apply(self, record: Record, result: int) -> None:
@@ -167,9 +179,18 @@ class Recording:
         elif record.kind == "w":
             self._contents(key).write(record.data[:result], record.number)
         elif record.kind == "t":
-            self._contents(key).truncate(record.number)
+            self._cut(self._contents(key), record.number)
         else:
             self._name(record)
+
+    def _cut(self, node: Contents, size: int) -> None:
+        before = bytes(node.data)
+        node.truncate(size)
+        if not size and before[:4] in _WAL_MAGICS:
+            # To SQLite a file that is emptied is as it was, or empty, and nothing in between. (The
+            # files of logs may be in any state.)
+            node.sync()
+            self._emptied[id(node)] = (node, before)
 
     def _opened(self, key: tuple[int, int], record: Record) -> None:
         directory, name = self._place(record.paths[0])
