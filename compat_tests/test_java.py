@@ -15,7 +15,7 @@ import pytest
 from asyncbroker.client.cluster import Cluster
 from asyncbroker.client.topics import create_topic
 from compat_tests.conftest import BrokerProcess
-from compat_tests.java import TOOLS, java, needs_jars, run_tool
+from compat_tests.java import TOOLS, java, needs_jars, run_java, run_tool
 
 Fresh = Callable[[str], str]
 
@@ -193,3 +193,50 @@ def test_records_of_a_java_producer_survive_a_kill(own_broker: BrokerProcess, fr
     own_broker.kill()
     own_broker.start()
     assert consume(servers, topic, 100) == [str(n) for n in range(100)]
+
+
+def config_command(address: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    servers = ("--bootstrap-server", address)
+    return run_java("kafka.admin.ConfigCommand", *servers, "--entity-type", "brokers", *arguments)
+
+
+def test_settings_of_brokers_have_their_source_and_outlive_a_kill(
+    own_broker: BrokerProcess,
+) -> None:
+    name, one, every = "message.max.bytes", ("--entity-name", "1"), ("--entity-default",)
+    for entity, size in ((one, 2_000_000), (every, 3_000_000)):
+        change = ("--alter", "--add-config", f"{name}={size}")
+        altered = config_command(own_broker.bootstrap_servers, *entity, *change)
+        assert altered.returncode == 0, altered.stderr
+    own_broker.kill()
+    own_broker.start()
+    assert (
+        f"{name}=2000000 sensitive=false synonyms={{DYNAMIC_BROKER_CONFIG:{name}=2000000, "
+        f"DYNAMIC_DEFAULT_BROKER_CONFIG:{name}=3000000, DEFAULT_CONFIG:{name}=1048588}}"
+        in config_command(own_broker.bootstrap_servers, *one, "--describe").stdout
+    )
+    removed = config_command(own_broker.bootstrap_servers, *one, "--alter", "--delete-config", name)
+    assert removed.returncode == 0, removed.stderr
+    assert (
+        f"{name}=3000000 sensitive=false synonyms={{DYNAMIC_DEFAULT_BROKER_CONFIG:{name}=3000000, "
+        f"DEFAULT_CONFIG:{name}=1048588}}"
+        in config_command(own_broker.bootstrap_servers, *one, "--describe", "--all").stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ("node.id=2", "InvalidRequestException"),
+        # Kafka takes any name that it does not know, and does nothing with it.
+        ("no.such.setting=1", "InvalidConfigurationException: no.such.setting"),
+    ],
+)
+def test_settings_of_brokers_that_cannot_be_are_refused(
+    bootstrap_servers: str, change: str, error: str
+) -> None:
+    refused = config_command(
+        bootstrap_servers, "--entity-default", "--alter", "--add-config", change
+    )
+    assert refused.returncode == 1
+    assert error in refused.stdout + refused.stderr

@@ -136,6 +136,29 @@ def config_command(servers: str) -> None:
     found(r"message.max.bytes=1048588", tool(config, servers, "--describe", "--all", *broker))
 
 
+def config_command_of_brokers(servers: str) -> None:
+    """Of one broker and of all of them: what is set for the one goes first."""
+    config, name = "kafka.admin.ConfigCommand", "max.connections.per.ip"
+    one, every = (
+        ("--entity-type", "brokers", "--entity-name", "1"),
+        ("--entity-type", "brokers", "--entity-default"),
+    )
+    tool(config, servers, "--alter", *one, "--add-config", f"{name}=5000")
+    tool(config, servers, "--alter", *every, "--add-config", f"{name}=6000")
+    found(
+        rf"{name}=5000 sensitive=false synonyms={{DYNAMIC_BROKER_CONFIG:{name}=5000, "
+        rf"DYNAMIC_DEFAULT_BROKER_CONFIG:{name}=6000, DEFAULT_CONFIG:{name}=\d+}}",
+        tool(config, servers, "--describe", *one),
+    )
+    found(f"{name}=6000", tool(config, servers, "--describe", *every))
+    for wrong in ("node.id=2", f"{name}=many", "log.cleanup.policy=none"):
+        said = tool(config, servers, "--alter", *one, "--add-config", wrong, may_fail=True)
+        found("InvalidRequestException", said)
+    for entity in (one, every):
+        tool(config, servers, "--alter", *entity, "--delete-config", name)
+        expect(False, name in tool(config, servers, "--describe", *entity))
+
+
 def config_command_of_groups(servers: str) -> None:
     config = "kafka.admin.ConfigCommand"
     group = ("--entity-type", "groups", "--entity-name", fresh("group"))
@@ -338,6 +361,7 @@ def transactions_command(servers: str) -> None:
 FEATURES = {
     "TopicCommand": topic_command,
     "ConfigCommand": config_command,
+    "ConfigCommand --entity-type brokers": config_command_of_brokers,
     "ConfigCommand --entity-type groups": config_command_of_groups,
     "DeleteRecordsCommand": delete_records_command,
     "LogDirsCommand": log_dirs_command,
