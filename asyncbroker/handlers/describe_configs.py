@@ -1,9 +1,10 @@
 """DescribeConfigs (key 32), versions 0 to 4.
 
 Behaviour: topics (type 2), brokers (type 4) and groups (type 32, KIP-848), all settings or those
-asked for; a null or an empty list of keys means all, and unknown keys are left out. A broker is
-this one by its id; by the empty name it is the dynamic settings that hold for all brokers. A group
-need not exist. Each resource has its own error. Values of passwords are never shown.
+asked for, in the order of the keys, which kafkajs' own tests rely on. A null or an empty list of
+keys means all, and unknown keys are left out. A broker is this one by its id; by the empty name it
+is the dynamic settings that hold for all brokers. A group need not exist. Each resource has its own
+error. Values of passwords are never shown.
 
 v0   `is_default`; later versions name the source instead
 v1   sources and synonyms (KIP-226): topic, dynamic, static, default, in this order, with the
@@ -71,16 +72,22 @@ def _describe(
                 ErrorCode.INVALID_REQUEST,
                 f"resources of type {resource.resource_type} have no settings here",
             )
-        keys = resource.configuration_keys
+        entries = entries_of(broker, resource.resource_name)
         result.configs = [
-            _result(request, entry)
-            for entry in entries_of(broker, resource.resource_name)
-            if not keys or entry.setting.name in keys
+            _result(request, entry) for entry in _chosen(entries, resource.configuration_keys)
         ]
     except KafkaError as error:
         result.error_code = error.code
         result.error_message = error.message
     return result
+
+
+def _chosen(entries: Iterable[ConfigEntry], keys: list[str] | None) -> Iterable[ConfigEntry]:
+    """All entries, or those with these names, in their order."""
+    if not keys:
+        return entries
+    by_name = {entry.setting.name: entry for entry in entries}
+    return [by_name[key] for key in dict.fromkeys(keys) if key in by_name]
 
 
 def _topic_entries(broker: Broker, name: str) -> Iterable[ConfigEntry]:

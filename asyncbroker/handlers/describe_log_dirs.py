@@ -39,9 +39,7 @@ def handle(
 ) -> DescribeLogDirsResponse | Awaitable[DescribeLogDirsResponse]:
     """Tells about the directory."""
     path = broker.config.data_directory
-    result = DescribeLogDirsResult(
-        log_dir=MEMORY_DIRECTORY if path is None else os.path.abspath(path)
-    )
+    result = DescribeLogDirsResult(log_dir=directory_name(broker))
     response = DescribeLogDirsResponse(results=[result])
     if broker.storage.error is not None:
         result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
@@ -51,6 +49,12 @@ def handle(
         for name, partitions in _asked(broker, request)
     ]
     return response if path is None else _with_volume(broker, path, response)
+
+
+def directory_name(broker: Broker) -> str:
+    """What clients are told that the one directory is called."""
+    path = broker.config.data_directory
+    return MEMORY_DIRECTORY if path is None else os.path.abspath(path)
 
 
 def _asked(

@@ -73,6 +73,15 @@ async def test_no_keys_means_all_settings(keys: list[str] | None) -> None:
     async with under_test() as test:
         await test.topic("t")
         assert len((await describe(test, TOPIC, "t", keys)).configs) == 33
+
+
+async def test_settings_are_told_in_the_order_of_the_keys_each_once() -> None:
+    async with under_test() as test:
+        keys = ["num.partitions", "unknown", "default.replication.factor", "num.partitions"]
+        for wanted in (keys, keys[:1:-1]):
+            result = await describe(test, BROKER, str(test.broker.node_id), wanted)
+            told = [config.name for config in result.configs]
+            assert told == [key for key in dict.fromkeys(wanted) if key != "unknown"]
         assert len((await describe(test, BROKER, "1", keys)).configs) > 340
 
 
