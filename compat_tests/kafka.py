@@ -37,10 +37,12 @@ class Kafka:
         beside = "".join(f",{name}://{address}" for name, address in self.addresses.items())
         spoken = "".join(f",{name}:{protocol}" for name, protocol in self.listeners.items())
         properties = self.data.with_suffix(".properties")
+        names = (setting.partition("=") for setting in self.settings)
+        node = next((value for name, _, value in names if name == "node.id"), "1")
         lines = (
             "process.roles=broker,controller",
-            "node.id=1",
-            f"controller.quorum.voters=1@127.0.0.1:{controller}",
+            f"node.id={node}",
+            f"controller.quorum.voters={node}@127.0.0.1:{controller}",
             f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}{beside}",
             f"advertised.listeners=PLAINTEXT://127.0.0.1:{port}{beside}",
             f"listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{spoken}",

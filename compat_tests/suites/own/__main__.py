@@ -18,16 +18,16 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from compat_tests.suites.__main__ import CACHE, REPORT, START
+from compat_tests.suites.__main__ import CACHE, REPORT
 from compat_tests.suites.install import CannotInstall
+from compat_tests.suites.own.brokers import START
 from compat_tests.suites.own.results import BEGIN, END, Outcome, keep, load, read, section
-from compat_tests.suites.own.suites import SUITES, OwnSuite, take
+from compat_tests.suites.own.suite import OwnSuite, take
+from compat_tests.suites.own.suites import SUITES
 from compat_tests.suites.report import BROKERS, OURS
 from compat_tests.suites.run import end_session
 
 SUITE_SECONDS_MAX = 1800
-
-SETTINGS = ("group.initial.rebalance.delay.ms=0",)
 
 
 class NotRun(Exception):
@@ -36,16 +36,16 @@ class NotRun(Exception):
 
 def run(suite: OwnSuite, repository: Path, broker: str) -> Outcome:
     """Runs a suite to its end; with Kafka only the files with a test that fails here."""
-    folder = CACHE / "own" / suite.client
+    # Names of tests are told from where they really are.
+    folder = CACHE.resolve() / "own" / (suite.shared or suite.client)
     take(suite, repository, folder)
     results = folder.with_name(f"{suite.client} {broker}.xml")
     results.unlink(missing_ok=True)
-    settings, tests = (*SETTINGS, *suite.settings), suite.tests
-    if broker != OURS:
-        tests = files_that_failed(suite, folder)
-        # Its quorum of controllers has one of the id 1.
-        settings = tuple(each for each in settings if not each.startswith("node.id="))
-    with tempfile.TemporaryDirectory() as data, START[broker](Path(data), settings) as servers:
+    tests = suite.tests if broker == OURS else files_that_failed(suite, folder)
+    with (
+        tempfile.TemporaryDirectory() as data,
+        START[broker](Path(data), suite.settings, suite.users) as servers,
+    ):
         command, environment = suite.prepare(folder, servers, results, tests)
         inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         process = subprocess.Popen(
@@ -113,11 +113,28 @@ def main() -> int:
     except NotRun as error:
         sys.exit(f"error: {error}")
     write_section()
-    failed = load()[suite.client][arguments.broker].failed
-    unexpected = [test for test in failed if suite.reason(test) is None]
-    for test in unexpected:
-        print(f"failed without a known reason: {test}")
-    return 1 if unexpected and arguments.broker == OURS else 0
+    unexpected = without_reason(suite)
+    for words in unexpected:
+        print(words)
+    return 1 if unexpected else 0
+
+
+def without_reason(suite: OwnSuite) -> list[str]:
+    """What is kept of a suite that failed or was skipped and has no known reason, in words."""
+    outcomes = load().get(suite.client, {})
+    here, there = (outcomes.get(broker, Outcome(0, {}, [])) for broker in BROKERS)
+    failed = [f"failed: {test}" for test in here.failed if suite.reason(test) is None]
+    failed += [
+        f"failed with Apache Kafka: {test}"
+        for test in there.failed
+        if test not in here.failed and suite.reason_there(test) is None
+    ]
+    skipped = [
+        f"skipped: {test}: {said}"
+        for test, said in here.skipped.items()
+        if suite.skipped_for(test, said) is None
+    ]
+    return [f"without a known reason {words}" for words in failed + skipped]
 
 
 if __name__ == "__main__":

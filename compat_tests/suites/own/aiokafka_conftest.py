@@ -1,8 +1,8 @@
 """Takes the place of `tests/conftest.py` in a checkout of aiokafka: there its tests start a broker
 in a container, here they meet one that runs.
 
-The broker's address is in BROKER. What needs more than an open listener (TLS, Kerberos, access
-lists, settings by a tool inside the container) is skipped by the fixtures that it asks for.
+The broker's address is in BROKER, its other listeners' ports and the files of its TLS are in names
+of that kind. What needs more (Kerberos, access lists) is skipped where a test asks for it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import gc
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,40 +27,45 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--docker-image", default=f"kafka:2.13_{KAFKA_VERSION}")
 
 
-class Absent:
-    """What only the container has: a test that touches it is skipped."""
+class AccessLists:
+    """There are none to set; every test looks at them, and cleans up behind itself."""
 
-    def __init__(self, what: str) -> None:
-        self._what = what
-
-    def __getattr__(self, name: str) -> Any:
-        pytest.skip(f"it needs {self._what} of a broker in a container")
-
-    def __truediv__(self, name: str) -> Any:
-        return getattr(self, name)
+    def list_acl(self) -> None:
+        """Called before each test of logins."""
 
     def cleanup(self) -> None:
-        """Called after each test."""
+        """Called after each of these tests."""
+
+    def add_acl(self, **what: Any) -> None:
+        pytest.skip("it sets access lists")
+
+
+class Kerberos:
+    """Kerberos is in the container alone."""
+
+    def kinit(self, principal: str) -> None:
+        pytest.skip("it needs Kerberos")
+
+    def kdestroy(self) -> None:
+        """Called after each of these tests."""
+
+
+class Users:
+    """Those that tests add are there from the start."""
+
+    def add_scram_user(self, name: str, password: str) -> None:
+        assert (name, password) == ("test", "test")
 
 
 @pytest.fixture(scope="session")
-def ssl_folder() -> Absent:
-    return Absent("the certificates")
-
-
-@pytest.fixture(scope="class")
-def acl_manager() -> Absent:
-    return Absent("the access lists")
-
-
-@pytest.fixture(scope="class")
-def kafka_config() -> Absent:
-    return Absent("the tool for settings")
-
-
-@pytest.fixture(scope="class")
-def kerberos_utils() -> Absent:
-    return Absent("Kerberos")
+def ssl_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tls")
+    client = Path(os.environ["CLIENT"]).read_text()
+    at = client.index("-----BEGIN CERTIFICATE")
+    (folder / "ca.crt").write_text(Path(os.environ["AUTHORITY"]).read_text())
+    (folder / "client.key").write_text(client[:at])
+    (folder / "client.crt").write_text(client[at:])
+    return folder
 
 
 @pytest.fixture(scope="class")
@@ -83,15 +89,15 @@ def setup_test_class_serverless(
 def setup_test_class(
     request: pytest.FixtureRequest,
     loop: asyncio.AbstractEventLoop,
-    ssl_folder: Absent,
-    acl_manager: Absent,
-    kerberos_utils: Absent,
-    kafka_config: Absent,
+    ssl_folder: Path,
 ) -> None:
     cls = request.cls
     cls.loop = loop
     cls.kafka_host, cls.kafka_port = HOST, int(PORT)
     cls.hosts = [f"{HOST}:{PORT}"]
     cls.kafka_version = KAFKA_VERSION
-    cls.ssl_folder, cls.acl_manager = ssl_folder, acl_manager
-    cls.kerberos_utils, cls.kafka_config = kerberos_utils, kafka_config
+    cls.kafka_ssl_port = int(os.environ["BROKER_SSL_PORT"])
+    cls.kafka_sasl_plain_port = int(os.environ["BROKER_SASL_PLAINTEXT_PORT"])
+    cls.kafka_sasl_ssl_port = int(os.environ["BROKER_SASL_SSL_PORT"])
+    cls.ssl_folder, cls.acl_manager = ssl_folder, AccessLists()
+    cls.kerberos_utils, cls.kafka_config = Kerberos(), Users()

@@ -1,7 +1,7 @@
 """What has become of the clients' own suites: read from JUnit's files, kept, and told.
 
 `results.json` is written by the command alone, and holds for every suite and broker how many tests
-ran, how many passed, and the names of those that failed.
+passed, and the names of those that failed and of those that were skipped.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ElementTree
-from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from compat_tests.suites.own.suites import SUITES, OwnSuite
+from compat_tests.suites.own.suite import OwnSuite
+from compat_tests.suites.own.suites import SUITES
 from compat_tests.suites.report import BROKERS
 
 KEPT: Final = Path(__file__).parent / "results.json"
@@ -25,8 +26,9 @@ HEAD: Final = """\
 
 Made by `python -m compat_tests.suites.own`: the tests that clients have for themselves, from clones
 of their repositories, against this broker; against Apache Kafka only the files in which a test
-failed. A test that fails has a reason, or the command ends with an error. Tests that a suite skips
-by itself, for what it is not told of (users, certificates, other brokers), are counted apart.
+failed here. Both brokers are one node with a listener in plaintext, one in TLS and two for users
+who log in. A test that fails has a reason, as has one that the suite skips by itself or that is not
+run, or the command ends with an error.
 
 | client | version | what of it | asyncbroker | Apache Kafka |
 |---|---|---|---|---|
@@ -35,10 +37,11 @@ by itself, for what it is not told of (users, certificates, other brokers), are 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One run of a suite."""
+    """One run of a suite: how many tests passed, which were skipped, each with what the suite says
+    of it, and which failed."""
 
     passed: int
-    skipped: int
+    skipped: dict[str, str]
     failed: list[str]
 
     @property
@@ -49,18 +52,23 @@ class Outcome:
 
 def read(path: Path) -> Outcome:
     """An outcome from a file in JUnit's format."""
-    passed, skipped, failed = 0, 0, set()
+    passed, failed = 0, set()
+    skipped: dict[str, str] = {}
     # Our own programs wrote it.
     for case in ElementTree.parse(path).iter("testcase"):
-        kinds = {child.tag for child in case}
-        name = re.sub(r"\s+", " ", f"{case.get('classname', '')} {case.get('name', '')}").strip()
-        if kinds & {"failure", "error"}:
+        kinds = {child.tag: child for child in case}
+        name = _words(f"{case.get('classname', '')} {case.get('name', '')}")
+        if kinds.keys() & {"failure", "error"}:
             failed.add(name)
         elif "skipped" in kinds:
-            skipped += 1
+            skipped[name] = _words(kinds["skipped"].get("message", ""))
         else:
             passed += 1
-    return Outcome(passed, skipped, sorted(failed))
+    return Outcome(passed, dict(sorted(skipped.items())), sorted(failed))
+
+
+def _words(text: str) -> str:
+    return re.sub(r"\s+", " ", text).strip()
 
 
 def load() -> dict[str, dict[str, Outcome]]:
@@ -102,25 +110,71 @@ def _cell(outcome: Outcome | None) -> str:
     if outcome is None:
         return "not run"
     failed = f", {len(outcome.failed)} failed" if outcome.failed else ""
-    skipped = f", {outcome.skipped} skipped" if outcome.skipped else ""
+    skipped = f", {len(outcome.skipped)} skipped" if outcome.skipped else ""
     return f"{outcome.passed} of {outcome.ran} pass{failed}{skipped}"
 
 
 def _reasons(suite: OwnSuite, outcomes: dict[str, Outcome]) -> str:
-    """A line for each reason, and for each test that has none."""
-    counts = {
-        broker: Counter(suite.reason(test) or f"**no reason**: {test}" for test in outcome.failed)
-        for broker, outcome in outcomes.items()
-    }
-    reasons = sorted({reason for count in counts.values() for reason in count})
-    if not reasons:
+    """What failed, was skipped or was not run, by its reason."""
+    here, there = (outcomes.get(broker) for broker in BROKERS)
+    if here is None:
         return ""
-    lines = [f"Of {suite.client}:\n\n"]
-    for reason in reasons:
-        tests = (
-            f"{counts[broker][reason]} with {name}"
-            for broker, name in BROKERS.items()
-            if broker in counts and counts[broker][reason]
-        )
-        lines.append(f"- {reason}: {', '.join(tests)}\n")
-    return "".join(lines) + "\n"
+    failed = _by_reason(here.failed, suite.reason)
+    lines = [
+        f"- {reason}: {_counted(tests, 'fails', 'fail')}{_there(tests, there)}: {_names(tests)}"
+        for reason, tests in failed.items()
+    ]
+    only_there = [test for test in there.failed if test not in here.failed] if there else []
+    lines += [
+        f"- {reason}: {_counted(tests, 'fails', 'fail')} with Apache Kafka only: {_names(tests)}"
+        for reason, tests in _by_reason(only_there, suite.reason_there).items()
+    ]
+    skipped = _by_reason(here.skipped, lambda test: suite.skipped_for(test, here.skipped[test]))
+    lines += [
+        f"- {reason}: {_counted(tests, 'is skipped', 'are skipped')}"
+        for reason, tests in skipped.items()
+    ]
+    lines += [f"- {what} is not run: {why}" for what, why in suite.without]
+    told = "\n".join(lines)
+    return f"### {suite.client}\n\n{told}\n\n" if lines else ""
+
+
+def _by_reason(tests: Iterable[str], reason: Callable[[str], str | None]) -> dict[str, list[str]]:
+    """Tests by their reasons, and those that have none."""
+    found: dict[str, list[str]] = {}
+    for test in tests:
+        found.setdefault(reason(test) or "**no reason**", []).append(test)
+    return dict(sorted(found.items()))
+
+
+def _counted(tests: list[str], one: str, many: str) -> str:
+    return f"1 {one}" if len(tests) == 1 else f"{len(tests)} {many}"
+
+
+def _there(tests: list[str], there: Outcome | None) -> str:
+    """How Apache Kafka does in tests that fail here."""
+    if there is None:
+        return ""
+    counts = {
+        "fail": sum(test in there.failed for test in tests),
+        "are skipped": sum(test in there.skipped for test in tests),
+    }
+    counts["pass"] = len(tests) - sum(counts.values())
+    words = (
+        f"{'all' if count == len(tests) else count} {word}"
+        for word, count in counts.items()
+        if count
+    )
+    return f" (with Apache Kafka {', '.join(words)})"
+
+
+def _names(tests: list[str]) -> str:
+    return ", ".join(f"`{test}`" for test in sorted({_short(test) for test in tests}))
+
+
+def _short(test: str) -> str:
+    """A test's name without the folders of its file."""
+    place, _, name = test.partition(" ")
+    if "/" in place:
+        return f"{place.removeprefix('src/').removesuffix('.spec.js')} {name}"
+    return name or place

@@ -1,0 +1,190 @@
+"""The own suites of the clients in Python: aiokafka, kafka-python and confluent-kafka."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+from compat_tests.suites.own.brokers import MECHANISMS, Servers, User
+from compat_tests.suites.own.suite import (
+    KAFKA_VERSION,
+    NO_ACCESS_LISTS,
+    NO_SHARE_GROUPS,
+    NO_TRANSACTIONS,
+    OWN,
+    QUICK_GROUPS,
+    Command,
+    OwnSuite,
+    pytest_command,
+    python,
+)
+
+TEST_PACKAGES: Final = ("pytest", "pytest-timeout", "pytest-asyncio", "pytest-mock")
+
+LOG_IN: Final = (
+    "{'bootstrap.servers': os.environ['SASL_BROKERS'], 'security.protocol': 'SASL_PLAINTEXT', "
+    "'sasl.mechanism': 'PLAIN', 'sasl.username': 'sasl_user', 'sasl.password': 'sasl_user'}"
+)
+
+
+def aiokafka(checkout: Path, servers: Servers, results: Path, tests: tuple[str, ...]) -> Command:
+    codecs = ("cramjam>=2.9", "python-snappy", "lz4")
+    interpreter = python(checkout.with_suffix(".venv"), "aiokafka==0.14.0", *codecs, *TEST_PACKAGES)
+    # Or the tests would import it from the checkout, where it is not compiled.
+    shutil.rmtree(checkout / "aiokafka", ignore_errors=True)
+    shutil.copy(OWN / "aiokafka_conftest.py", checkout / "tests" / "conftest.py")
+    environment = {
+        "BROKER": servers.plaintext,
+        "BROKER_SSL_PORT": servers.port("SSL"),
+        "BROKER_SASL_PLAINTEXT_PORT": servers.port("SASL_PLAINTEXT"),
+        "BROKER_SASL_SSL_PORT": servers.port("SASL_SSL"),
+        "AUTHORITY": servers.files.authority,
+        "CLIENT": servers.files.client,
+    }
+    return pytest_command(interpreter, checkout, results, *tests), environment
+
+
+def confluent_kafka(
+    checkout: Path, servers: Servers, results: Path, tests: tuple[str, ...]
+) -> Command:
+    others = ("trivup", "requests", "avro", "fastavro", "httpx", "attrs", "cachetools", "authlib")
+    more = ("jsonschema", "protobuf", "googleapis-common-protos", "pyrsistent")
+    packages = ("confluent-kafka==2.15.0", *others, *more, *TEST_PACKAGES)
+    interpreter = python(checkout.with_suffix(".venv"), *packages)
+    # For tests that log in, it starts a cluster of its own.
+    conftest = checkout / "tests" / "integration" / "conftest.py"
+    starts = "create_sasl_cluster(trivup_cluster_conf)"
+    conftest.write_text(conftest.read_text().replace(starts, f"create_byo_cluster({LOG_IN})"))
+    environment = {
+        "BROKERS": servers.plaintext,
+        "SASL_BROKERS": servers.addresses["SASL_PLAINTEXT"],
+        "PYTHONPATH": str(checkout),
+    }
+    return pytest_command(interpreter, checkout, results, *tests), environment
+
+
+def confluent_kafka_848(
+    checkout: Path, servers: Servers, results: Path, tests: tuple[str, ...]
+) -> Command:
+    command, environment = confluent_kafka(checkout, servers, results, tests)
+    return command, {**environment, "TEST_CONSUMER_GROUP_PROTOCOL": "consumer"}
+
+
+def kafka_python(
+    checkout: Path, servers: Servers, results: Path, tests: tuple[str, ...]
+) -> Command:
+    codecs = ("crc32c", "lz4", "python-snappy", "zstandard")
+    interpreter = python(
+        checkout.with_suffix(".venv"), "kafka-python==3.0.11", *codecs, *TEST_PACKAGES
+    )
+    shutil.rmtree(checkout / "kafka", ignore_errors=True)
+    # It looks for a Kafka to start, also when it is given one that runs.
+    (checkout / "servers" / KAFKA_VERSION / "kafka-bin").mkdir(parents=True, exist_ok=True)
+    shutil.copy(OWN / "kafka_python_plugin.py", checkout)
+    environment = {
+        **{f"BROKER_{name}": address for name, address in servers.addresses.items()},
+        "AUTHORITY": servers.files.authority,
+        "KAFKA_VERSION": KAFKA_VERSION,
+        "PYTHONPATH": str(checkout),
+    }
+    command = pytest_command(interpreter, checkout, results, "-p", "kafka_python_plugin", *tests)
+    return command, environment
+
+
+AIOKAFKA: Final = OwnSuite(
+    "aiokafka",
+    "0.14.0",
+    "v0.14.0",
+    "all of `tests`",
+    aiokafka,
+    ("tests",),
+    settings=(QUICK_GROUPS, "num.partitions=2", "node.id=0"),
+    users=(
+        User("test", "PLAIN", "test"),
+        User("test", "SCRAM-SHA-256", "test"),
+        User("test", "SCRAM-SHA-512", "test"),
+    ),
+    known=(
+        (r"test_transactional_", NO_TRANSACTIONS),
+        (r"maybe_wait_for_pid_on_failure", NO_TRANSACTIONS),
+    ),
+    skips=(
+        (r"it sets access lists", NO_ACCESS_LISTS),
+        (r"it needs Kerberos", "it needs Kerberos (GSSAPI), which this broker does not have"),
+    ),
+)
+
+KAFKA_PYTHON: Final = OwnSuite(
+    "kafka-python",
+    "3.0.11",
+    "3.0.11",
+    "`test/integration`",
+    kafka_python,
+    ("test/integration",),
+    settings=(QUICK_GROUPS, "num.partitions=4", "node.id=0", "group.min.session.timeout.ms=1000"),
+    users=tuple(User("alice", mechanism, "alice-secret") for mechanism in MECHANISMS),
+    known=(
+        (r"(?i)acls", NO_ACCESS_LISTS),
+        (r"test_transactional", NO_TRANSACTIONS),
+        (
+            r"test_describe_metadata_quorum",
+            "it asks after the quorum of Kafka's controllers (KRaft), which this broker has not",
+        ),
+        (
+            r"version_infer",
+            "it takes a broker for a Kafka 4.3 that has the APIs of share groups, among others",
+        ),
+    ),
+    skips=((r"Requires KAFKA_VERSION < 0.10.1$", "it is for Kafka 0.10.0 and older alone"),),
+)
+
+CONFLUENT_PARTS: Final = ("admin", "consumer", "producer", "serialization")
+# The last is what Kafka's controller sets for all brokers when a cluster is made.
+CONFLUENT_SETTINGS: Final = (QUICK_GROUPS, "min.insync.replicas=1")
+CONFLUENT_USERS: Final = (User("sasl_user", "PLAIN", "sasl_user"),)
+CONFLUENT_KNOWN: Final = (
+    (r"test_transactions ", NO_TRANSACTIONS),
+    (r"test_basic_operations|test_describe_operations", NO_ACCESS_LISTS),
+)
+CONFLUENT_WITHOUT: Final = (
+    (
+        "`integration_test.py`",
+        "it ends before its first test, where it prints the version of the client of today",
+    ),
+    ("`schema_registry`", "it tests clients of a schema registry, which is another server"),
+    ("`share_consumer`, and the folders whose names begin so", NO_SHARE_GROUPS),
+)
+
+CONFLUENT_KAFKA: Final = OwnSuite(
+    "confluent-kafka",
+    "2.15.0",
+    "v2.15.0",
+    "`tests/integration`: `admin`, `consumer`, `producer` and `serialization`",
+    confluent_kafka,
+    tuple(f"tests/integration/{part}" for part in CONFLUENT_PARTS),
+    settings=CONFLUENT_SETTINGS,
+    users=CONFLUENT_USERS,
+    known=CONFLUENT_KNOWN,
+    skips=((r"test_consumer_upgrade_downgrade", "it is run with the consumer protocol"),),
+    without=CONFLUENT_WITHOUT,
+)
+
+CONFLUENT_KAFKA_848: Final = OwnSuite(
+    "confluent-kafka-consumer",
+    "2.15.0",
+    "v2.15.0",
+    "the same with `TEST_CONSUMER_GROUP_PROTOCOL=consumer` (KIP-848)",
+    confluent_kafka_848,
+    tuple(f"tests/integration/{part}" for part in CONFLUENT_PARTS),
+    settings=CONFLUENT_SETTINGS,
+    users=CONFLUENT_USERS,
+    known=CONFLUENT_KNOWN,
+    skips=(
+        (
+            r"session.timeout.ms is not supported on client side",
+            "it sets session.timeout.ms, which clients of the consumer protocol do not have",
+        ),
+    ),
+    shared="confluent-kafka",
+)
