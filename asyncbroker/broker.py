@@ -133,6 +133,8 @@ class Broker:
             if is_in_memory
             else SqliteMetadataStore(os.path.join(self._directory, FILE_NAME))
         )
+        # What is in it, if somebody has asked before it is its turn.
+        self._state: StoredState | None = None
         self._groups: Groups | None = None
         self._stopping_groups: asyncio.Task[None] | None = None
 
@@ -156,9 +158,15 @@ class Broker:
         """Takes the data directory and opens what is in it. Raises DirectoryRefused, or OSError."""
         began = self.clock.monotonic()
         run = self.workers.run
-        self._logs = await run(self._open_directory)
         try:
-            state = await run(self._store.open)
+            self._logs = await run(self._open_directory)
+        except (DirectoryRefused, OSError):
+            await run(self._store.close)
+            raise
+        try:
+            state, self._state = self._state, None
+            if state is None:
+                state = await run(self._store.open)
             plan = self._plan(state)
             await run(self._prepare, state, plan)
         except (DirectoryRefused, OSError):
@@ -187,12 +195,18 @@ class Broker:
             random_bytes=self._random_bytes,
             reserve=self._reserve,
             journal_bytes=self.config.log_journal_bytes,
+            topic_ids=self._topic_ids,
         )
         if logs.cluster_id is None:
             logs.close(clean=False)
             raise DirectoryRefused(f"{self._directory}/{META_PROPERTIES} has no cluster.id")
         self.cluster_id = logs.cluster_id
         return logs
+
+    def _topic_ids(self) -> dict[str, bytes]:
+        """In a worker thread, only after a crash: the ids of all topics by their names."""
+        state = self._state = self._store.open()
+        return {topic.name: topic.topic_id for topic in state.topics.values()}
 
     def _plan(self, state: StoredState) -> Plan:
         """What to do about the differences between the store and the directories."""

@@ -305,9 +305,11 @@ class Topics:
     ) -> list[PartitionLog]:
         """In a worker thread: the logs of new partitions, from the index `first` on."""
         indexes = range(first, stored.partition_count)
-        return [self._open_log(stored, index, config) for index in indexes]
+        return [self._open_log(stored, index, config, is_new=True) for index in indexes]
 
-    def _open_log(self, stored: StoredTopic, index: int, config: TopicConfig) -> PartitionLog:
+    def _open_log(
+        self, stored: StoredTopic, index: int, config: TopicConfig, *, is_new: bool = False
+    ) -> PartitionLog:
         return self._logs.open_partition(
             stored.name,
             index,
@@ -315,6 +317,7 @@ class Topics:
             config=config.log,
             leader_epoch=self.leader_epoch,
             now_ms=self._storage.clock.wall_ms(),
+            is_new=is_new,
         )
 
     def _assemble(

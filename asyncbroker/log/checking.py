@@ -55,7 +55,8 @@ def checked(log: PartitionLog, located: FileRange, offset: int) -> FileRange | N
     # A compacted segment has the name of another that was read here.
     if segment is None or segment.file not in (None, located.file):
         return None
-    _check(log, segment, begin, end)
+    if _check(log, segment, begin, end) is None:
+        return None
     good_end = good_until(segment.holes, begin, end)
     if good_end == begin:
         if log.damaged.at(offset) is None:
@@ -82,6 +83,8 @@ def scrub(log: PartitionLog, base_offset: int, position: int, size: int) -> Scru
             continue  # deleted, or compacted away, meanwhile
         except OSError as error:
             return Scrubbed(segment.base_offset, end, end - begin, 0, error)
+        if found is None:
+            continue  # likewise
         if not was_resident:
             drop_cached(file.fileno(), begin, end - begin)
         return Scrubbed(segment.base_offset, end, end - begin, len(found), None)
@@ -89,11 +92,13 @@ def scrub(log: PartitionLog, base_offset: int, position: int, size: int) -> Scru
 
 
 def find_what_was_seen(log: PartitionLog, seen: CorruptLog) -> bool:
-    """Looks into what a reader stumbled upon; whether there is damage that was not known."""
+    """Looks into what a reader stumbled upon; whether there is damage that was not known, or
+    something else in that place by now."""
     segment = _segment_of(log, seen.path)
     if segment is None or seen.position is None:
         return False
-    return bool(_check(log, segment, seen.position, seen.position + 1))
+    found = _check(log, segment, seen.position, seen.position + 1)
+    return found is None or bool(found)
 
 
 def committed_in(log: PartitionLog, located: FileRange, offset: int) -> Committed:
@@ -145,7 +150,15 @@ def _segment_of(log: PartitionLog, path: str) -> Segment | None:
     return next((held for held in log.segments if held.log_path == path), None)
 
 
-def _check(log: PartitionLog, segment: Segment, begin: int, end: int) -> list[DamagedRange]:
+def _check(log: PartitionLog, segment: Segment, begin: int, end: int) -> list[DamagedRange] | None:
+    """What is damaged there and was not known; None if the segment is no part of the log any more,
+    and nobody has looked."""
+    # In this order: the newest segment may become an older one meanwhile, and is in the list then.
+    log_end = log.end
+    segments = log.segments
+    if segment not in segments:
+        return None
+
     def note_good(header: BatchHeader) -> None:
         if header.attributes & TRANSACTIONAL_BIT:
             log.has_transactions = True
@@ -153,8 +166,8 @@ def _check(log: PartitionLog, segment: Segment, begin: int, end: int) -> list[Da
     found = find_damage(
         segment,
         (begin, end),
-        log.segments,
-        log.end,
+        segments,
+        log_end,
         batch_bytes_max=log.config.max_message_bytes,
         on_good=note_good,
     )

@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from asyncbroker.log.checkpoints import is_damaged_id
 from asyncbroker.log.files import Files
 from asyncbroker.log.journal import newest, read_heads
 from asyncbroker.log.journal_frames import (
@@ -58,17 +59,26 @@ class Target(NamedTuple):
 
 
 TopicIdPartition = tuple[bytes, int]
+# The ids of the topics that there are, by name.
+TopicIds = Callable[[], Mapping[str, bytes]]
 FindTarget = Callable[[TopicIdPartition], "Target | None"]
 
 
-def layers(partitions: Iterable[FoundPartition]) -> list[dict[TopicIdPartition, TopicPartition]]:
+def layers(
+    partitions: Iterable[FoundPartition], ids: Mapping[str, bytes]
+) -> list[dict[TopicIdPartition, TopicPartition]]:
     """By topic id and partition, which directories to replay to, in as many turns as it takes:
-    somebody may have copied a directory, with the id in it, and nobody knows yet which is which."""
+    somebody may have copied a directory, with the id in it, and nobody knows yet which is which.
+    `ids` are those of the topics that there are, by name: one in a directory may be damaged."""
     found: list[dict[TopicIdPartition, TopicPartition]] = []
     for each in partitions:
-        if each.topic_id is None:
+        topic_id = each.topic_id
+        known = ids.get(each.topic)
+        if topic_id is None or (known is not None and is_damaged_id(topic_id, known)):
+            topic_id = known
+        if topic_id is None:
             continue
-        place = (each.topic_id, each.partition)
+        place = (topic_id, each.partition)
         layer = next((layer for layer in found if place not in layer), None)
         if layer is None:
             layer = {}

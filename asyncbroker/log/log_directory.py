@@ -51,6 +51,7 @@ from asyncbroker.log.removal import remove_some
 from asyncbroker.log.reserve import Reserve
 
 if TYPE_CHECKING:
+    from asyncbroker.log.journal_replay import TopicIds
     from asyncbroker.log.partition_log import PartitionLog
     from asyncbroker.log.segment import Segment
 
@@ -62,8 +63,7 @@ STRAY_SUFFIX: Final = "-stray"
 
 _NAME_BYTES_MAX: Final = 255
 _PARTITION_NAME: Final = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]*)")
-# What says something about one partition's directory only: somebody has changed what may be done
-# there, or taken it away.
+# Somebody has changed what may be done in one partition's directory, or taken it away.
 _OWN_ERRORS: Final = frozenset({errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR})
 _LOG_NAME: Final = re.compile(r"[0-9]{20}\.log")
 # Apache Kafka's own metadata, in a directory that was its.
@@ -107,8 +107,7 @@ class LogDirectory:
         # The first that one had that could not be closed in order.
         self._close_error: OSError | None = None
         self._offsets = OffsetCheckpoints(files, path, reserve)
-        # Several workers may be in here.
-        self._mutex = threading.Lock()
+        self._mutex = threading.Lock()  # several workers may be in here
         self.journal: Journal | None = None
         if journal_bytes:
             self.journal = Journal(files, path, journal_bytes, random_bytes=random_bytes)
@@ -125,13 +124,14 @@ class LogDirectory:
         random_bytes: Callable[[int], bytes] = os.urandom,
         reserve: Reserve | None = None,
         journal_bytes: int = 0,
+        topic_ids: TopicIds = dict,
     ) -> LogDirectory:
         """Takes the directory, making it if needed.
 
         `cluster_id` and `node_id` are compared with what the directory says, and written to a new
         one. `was_clean` tells whether it was left in order; from here on it counts as not. A
         journal that a crash has left is replayed; `journal_bytes` is the size of the one that
-        commit rounds may use, 0 for none. Raises DirectoryRefused.
+        commit rounds may use, 0 for none. `topic_ids`: of all topics. Raises DirectoryRefused.
         """
         make_directory(files, path)
         try:
@@ -143,14 +143,14 @@ class LogDirectory:
         directory = cls(files, path, lock, open_segments, random_bytes, reserve, journal_bytes)
         is_taken = False
         try:
-            directory._take_over(cluster_id, node_id)
+            directory._take_over(cluster_id, node_id, topic_ids)
             is_taken = True
         finally:
             if not is_taken:
                 lock.release()
         return directory
 
-    def _take_over(self, cluster_id: str | None, node_id: int | None) -> None:
+    def _take_over(self, cluster_id: str | None, node_id: int | None, ids: TopicIds) -> None:
         names = self._files.list_files(self.path)
         check_format(self._files, self.path, names)
         self.properties = check_owner(
@@ -169,9 +169,9 @@ class LogDirectory:
         # Before the first append: a crash from now on must be seen as one.
         self._files.sync_directory(self.path)
         if JOURNAL in names:
-            self._take_over_journal()
+            self._take_over_journal(ids)
 
-    def _take_over_journal(self) -> None:
+    def _take_over_journal(self, ids: TopicIds) -> None:
         """Brings to the files what only the journal has. After a clean stop that is nothing,
         whatever stands in it: Kafka may have used the directory since."""
         # Imported here: a new directory needs no log's code.
@@ -181,7 +181,7 @@ class LogDirectory:
         if not self.was_clean:
             points, starts = self._offsets.recovery_points, self._offsets.log_starts
             # What the journal has for one that cannot be looked into would be lost.
-            for keys in layers(self.partitions(are_all_needed=True)):
+            for keys in layers(self.partitions(are_all_needed=True), ids()):
                 targets = {
                     place: Target(self._path_of(*key), max(points.get(key, 0), starts.get(key, 0)))
                     for place, key in keys.items()
@@ -236,14 +236,18 @@ class LogDirectory:
         config: LogConfig,
         leader_epoch: int,
         now_ms: int,
+        is_new: bool = False,
     ) -> PartitionLog:
-        """Opens a partition, or makes it if its directory is not there. See `PartitionLog.open`."""
+        """Opens a partition, or makes it: see `PartitionLog.open`. What was recorded of its name
+        does not apply to one that is new."""
         # Imported here: a new broker starts without logs, and in half the time without their code.
         from asyncbroker.log.partition_log import PartitionLog
 
         key = (topic, partition)
         with self._mutex:
             self._unopened.add(key)
+            if is_new:
+                self._offsets.forget(key)
             if self._offsets.has_old_promise(key):
                 self._offsets.write()
         open_log = functools.partial(
@@ -254,7 +258,7 @@ class LogDirectory:
             config=config,
             leader_epoch=leader_epoch,
             is_clean=self.was_clean,
-            recovery_point=self._offsets.recovery_points.get(key, 0),
+            recovery_point=self._offsets.promised(key),
             log_start_offset=self._offsets.log_starts.get(key, 0),
             now_ms=now_ms,
             open_segments=self._open_segments,
@@ -309,8 +313,7 @@ class LogDirectory:
         """What `delete_partitions` and `delete_segments` gave in an earlier run."""
         names = self._files.list_directories(self.path)
         directories = [f"{self.path}/{name}" for name in names if name.endswith(DELETED_SUFFIX)]
-        logs = list(self.logs.values())
-        return directories + [path for log in logs for path in log.half_deleted]
+        return directories + [path for log in list(self.logs.values()) for path in log.half_deleted]
 
     def remove_some(self, path: str) -> bool:
         """Removes a file, or a part of a directory that `delete_partitions` gave; tells whether
@@ -323,12 +326,10 @@ class LogDirectory:
     def lower_recovery_point(self, topic: str, partition: int, offset: int) -> None:
         """Takes back, durably, the promise beyond `offset`: before a log is truncated to it. Until
         then nobody may append to it."""
-        key = (topic, partition)
         self.free_journal()
         with self._mutex:
-            if self._offsets.recovery_points.get(key, 0) > offset:
-                self._offsets.recovery_points[key] = offset
-                self._offsets.write()
+            self._offsets.lower_recovery_point((topic, partition), offset)
+            self._offsets.write()
 
     # ---- durability
 
@@ -388,7 +389,6 @@ class LogDirectory:
         with self._mutex:
             for key, point in points.items():
                 if self.logs.get(key) is logs[key]:
-                    # Others may have recorded more while this went through all logs.
                     self._offsets.raise_recovery_point(key, point)
                     self._offsets.raise_log_start(key, starts[key])
             self._offsets.write()

@@ -82,6 +82,17 @@ class OffsetCheckpoints:
         """Others may have recorded more meanwhile."""
         self.recovery_points[key] = max(offset, self.recovery_points.get(key, 0))
 
+    def lower_recovery_point(self, key: TopicPartition, offset: int) -> None:
+        """Takes back what was promised beyond an offset."""
+        for offsets in (self.recovery_points, self.cleaner_offsets):
+            if offsets.get(key, 0) > offset:
+                offsets[key] = offset
+
+    def promised(self, key: TopicPartition) -> int:
+        """Up to where a partition is durable. What was compacted is, and has gaps that would look
+        like losses to whoever did not know of the promise; the recovery points may be damaged."""
+        return max(self.recovery_points.get(key, 0), self.cleaner_offsets.get(key, 0))
+
     def raise_log_start(self, key: TopicPartition, offset: int) -> None:
         """Others may have recorded more meanwhile."""
         self.log_starts[key] = max(offset, self.log_starts.get(key, 0))

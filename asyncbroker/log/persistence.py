@@ -26,7 +26,7 @@ from asyncbroker.log.files import Files
 from asyncbroker.log.leader_epochs import LeaderEpochs
 from asyncbroker.log.log_segments import LogSegments
 from asyncbroker.log.open_segments import OpenSegments
-from asyncbroker.log.producers import ProducerState
+from asyncbroker.log.producers import ProducerState, Snapshot
 from asyncbroker.log.recovery import RecoveredLog, Recovery, cut_segments
 from asyncbroker.log.reserve import Reserve
 from asyncbroker.log.segment import Segment
@@ -157,14 +157,22 @@ class Persistence:
 
     def _persist(self, *, sync: bool = False) -> None:
         """Writes the indexes and the snapshots, these durably with `sync`."""
+        # Before anything else: a segment may be rolled meanwhile, and its snapshot must not come
+        # before the end of its indexes.
+        snapshots = self._snapshots(0)
         self.write_epochs()
         written_bytes = self.segments.written_bytes
         segments = self.segments.all
         for segment in segments:
             segment.persist_indexes(sync=True)
-        self.snapshots.write(self._bases(segments), sync=sync)
+        self.snapshots.write(snapshots, self._bases(segments), sync=sync)
         self.damaged.save()
         self._checkpointed_bytes = written_bytes
+
+    def _snapshots(self, offset: int) -> list[Snapshot]:
+        """Those that wait and are not ahead of what is durable; in any case those up to `offset`,
+        before which something is about to go."""
+        return self.snapshots.waiting_to(max(offset, self.durability.flushed_end_offset))
 
     def _bases(self, segments: list[Segment]) -> list[int]:
         """Whose snapshots are needed: a crash may bring back what is on its way out, and its
@@ -182,8 +190,11 @@ class Persistence:
     def rewriting(self, next_base_offset: int) -> Iterator[None]:
         """See `PartitionLog.rewriting`."""
         with self.durability.lock:
+            snapshots = self._snapshots(next_base_offset)
             self.write_epochs()
-            self.snapshots.write(self._bases(self.segments.all), sync=True)
+            for segment in self.segments.all if snapshots else ():
+                segment.persist_indexes(sync=True)
+            self.snapshots.write(snapshots, self._bases(self.segments.all), sync=True)
             # A checkpoint may have written it before, and then not durably.
             self.snapshots.secure(next_base_offset)
             yield

@@ -236,6 +236,9 @@ class Recovery:
         # claim about what may be torn; what they tell of is deleted.
         beginning = segments[0].base_offset if segments else 0
         promised = max(self.recovery_point, beginning, log_start_offset)
+        # The scan writes anew what there is to tell of. One that stayed could be of a log that was
+        # longer and is lost, and would be believed when this one has grown beyond it.
+        snapshots.drop_after(promised)
         start = 0 if is_checked else self.recovery_point
         while True:
             self.unread.clear()

@@ -370,7 +370,7 @@ class Segment:
                 last = self.time_index.last()
                 if last is not None and self._time_entry_is_true(last):
                     self.offset_of_largest_timestamp = self.base_offset + last[1]
-                    self._largest_timestamp = last[0]
+                    self._largest_timestamp = self.indexed_timestamp = last[0]
                     return last[0]
             except CorruptIndex as damage:
                 reason = str(damage)
@@ -486,11 +486,15 @@ class Segment:
             )
             for header, position, _ in self.walk(0, limit):
                 built.note(position, header.last_offset, header.max_timestamp)
-            if self._largest_timestamp is None:
-                # Nobody appends here any more.
+            largest = self._largest_timestamp
+            if largest is None or (
+                self.indexed_timestamp >= largest and self.time_index.first_fresh_value() is None
+            ):
+                # Nobody appends here any more, or not since the last entry.
                 built.finish()
+            if largest is None:
                 self.offset_of_largest_timestamp = built.offset_of_largest_timestamp
-                self._largest_timestamp = built.largest_timestamp()
+                self._largest_timestamp = self.indexed_timestamp = built.largest_timestamp()
             self._may_lack_index = False
             self.offset_index.replace_stored(built.offset_index.fresh_entries())
             self.time_index.replace_stored(built.time_index.fresh_entries())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from bisect import insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from asyncbroker.log.files import Files
@@ -93,11 +93,17 @@ class SnapshotFiles:
     def _has_sidecar(self, offset: int) -> bool:
         return self._files.exists(self._path(offset) + SIDECAR_SUFFIX)
 
-    def write(self, base_offsets: Iterable[int], *, sync: bool = False) -> None:
-        """Writes what waits, durably with `sync` if there are producers; then removes what is not
-        needed any more, given where the segments begin."""
-        count = len(self._waiting)
-        for snapshot in self._waiting[:count]:
+    def waiting_to(self, offset: int) -> list[Snapshot]:
+        """Those that wait and tell of nothing beyond `offset`. What they tell of is in the log when
+        they are; whoever writes them makes that durable before."""
+        return [snapshot for snapshot in self._waiting if snapshot.offset <= offset]
+
+    def write(
+        self, snapshots: Sequence[Snapshot], base_offsets: Iterable[int], *, sync: bool = False
+    ) -> None:
+        """Writes some that wait, durably with `sync` if there are producers; then removes what is
+        not needed any more, given where the segments begin."""
+        for snapshot in snapshots:
             if snapshot.offset in self._offsets:
                 continue
             path = self._path(snapshot.offset)
@@ -108,7 +114,8 @@ class SnapshotFiles:
                 write(path + SIDECAR_SUFFIX, snapshot.sidecar)
             write(path + SNAPSHOT_SUFFIX, snapshot.kafka)
             insort(self._offsets, snapshot.offset)
-        del self._waiting[:count]
+        # Others come meanwhile, behind these.
+        del self._waiting[: len(snapshots)]
         bases = set(base_offsets)
         others = [offset for offset in self._offsets if offset not in bases]
         self._remove(others[:-_KEPT])
@@ -120,7 +127,7 @@ class SnapshotFiles:
             self._offsets.remove(producers.end_offset)
         self.add(producers)
         try:
-            self.write(self._offsets)
+            self.write(self._waiting[:], self._offsets)
         except OSError as error:
             logger.warning("%s: a snapshot has to wait: %s", self._directory, error)
 

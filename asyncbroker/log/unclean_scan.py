@@ -110,7 +110,7 @@ class UncleanScan:
             next_offset = segment.base_offset
             if at > first and producers.end_offset <= segment.base_offset:
                 producers.end_offset = segment.base_offset
-                self._keep_snapshot(epochs, producers)
+                self._keep_snapshot(segments[at - 1], epochs, producers)
             good_size = durable_size = segment.rewind(max(start, segment.base_offset))
             try:
                 for found in self._batches(at, good_size):
@@ -137,19 +137,24 @@ class UncleanScan:
                     break
                 self._cut_surplus(segment, good_size, damage)
             segment.flushed_size, segment.recovered_size = durable_size, segment.size
+            if at + 1 < len(segments):
+                segment.finish()
         return self._keep_promise(next_offset) if segments else next_offset
 
-    def _keep_snapshot(self, epochs: LeaderEpochs, producers: ProducerState) -> None:
-        """Writes a snapshot, and before it the leader epochs that the next start will not read
-        again; without these on the disk it has to wait, and where there are none, that start asks
-        the whole log."""
-        if self.has_epochs:
-            try:
+    def _keep_snapshot(
+        self, before: Segment, epochs: LeaderEpochs, producers: ProducerState
+    ) -> None:
+        """Writes a snapshot, and first what follows from the batches `before` it, which the next
+        start will not read again: the indexes of that segment, and the leader epochs; but where
+        there are none, that start asks the whole log. Without these on the disk it has to wait."""
+        try:
+            before.persist_indexes(sync=True)
+            if self.has_epochs:
                 write_epochs(self.files, self.directory, epochs)
-            except OSError as error:
-                logger.warning("%s: the leader epochs have to wait: %s", self.directory, error)
-                self.snapshots.add(producers)
-                return
+        except OSError as error:
+            logger.warning("%s: a snapshot has to wait: %s", self.directory, error)
+            self.snapshots.add(producers)
+            return
         self.snapshots.rewrite(producers)
 
     def _keep_promise(self, end_offset: int) -> int:
@@ -164,6 +169,7 @@ class UncleanScan:
             self.damaged.add_to(last, [lost])
             end_offset = self.recovery_point
         if any(hole.end >= last.size for hole in last.holes.values()):
+            last.finish()
             self.segments.append(self.new_segment(end_offset))
             self.files.sync_directory(self.directory)
         return end_offset

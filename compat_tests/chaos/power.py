@@ -27,9 +27,10 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from asyncbroker.log.checkpoints import PARTITION_METADATA, RECOVERY_POINTS
 from asyncbroker.log.tests.crash_disk import Choose, everything, sampled, synced_only
 from asyncbroker.log.tests.crash_files import CrashFiles
-from compat_tests.chaos.nemesis import ChaosBroker
+from compat_tests.chaos.nemesis import ChaosBroker, flip_bit
 from compat_tests.chaos.power_check import look
 from compat_tests.chaos.power_load import Load, assignments, folder_for_recordings, record
 from compat_tests.chaos.recording import (
@@ -47,6 +48,7 @@ STATES: Final = 60
 STATES_OF_START: Final = 5
 STARTS_CUT_SHARE: Final = 0.08
 LOOKS_AGAIN_ONE_IN: Final = 5
+DAMAGED_SHARE: Final = 0.15
 CUT_SECONDS_MIN: Final = 5.0
 
 STATE: Final = "state"
@@ -98,6 +100,9 @@ class Run:
         self.counts["acknowledged before"] += sum(
             getattr(each, "ended", moment + 1) <= moment for each in load.history.operations
         )
+        if Random(f"damage {load.seed} {name}").random() < DAMAGED_SHARE:
+            self.counts["states damaged as well"] += 1
+            name += damage(directory, load, Random(name))
         found = look(directory, load, moment)
         if not found and self.counts["states"] % LOOKS_AGAIN_ONE_IN == 0:
             self.counts["states looked at again after a stop"] += 1
@@ -128,6 +133,26 @@ class Run:
                 way, choose = _ways(random)
                 again = f"{name}, then {number} of the start {way}"
                 self.examine(recording.crashed(choose), load, moment, again)
+
+
+def damage(directory: Path, load: Load, random: Random) -> str:
+    """Flips a bit in a small file that a broker does without, or whose damage it sees through; says
+    in which."""
+    kinds = [
+        [
+            path
+            for topic in load.topics
+            for path in directory.glob(f"{topic}-*/{PARTITION_METADATA}")
+        ],
+        [*directory.glob("*/*.index"), *directory.glob("*/*.timeindex")],
+        [*directory.glob(RECOVERY_POINTS)],
+    ]
+    there = [path for path in random.choice(kinds) if path.stat().st_size]
+    if not there:
+        return ""
+    path = random.choice(sorted(there))
+    flip_bit(path, random)
+    return f", damaged {path.relative_to(directory)}"
 
 
 def _write_anew(disk: CrashFiles, directory: Path) -> None:

@@ -17,11 +17,13 @@ from asyncbroker.log.tests.directory_harness import (
     partition,
 )
 from asyncbroker.log.tests.log_harness import (
+    NOW_MS,
     TOPIC_ID,
     append,
     append_each,
     from_producer,
     read_all,
+    with_config,
 )
 
 
@@ -191,6 +193,33 @@ def test_a_directory_that_is_put_aside_is_kept() -> None:
     directory = LogDirectory.open(files, PATH)
     assert f"{0:020d}.log" in files.list_files(stray)
     assert [found.topic for found in directory.partitions()] == ["flights"]
+
+
+def test_nothing_that_was_recorded_of_a_name_applies_to_a_new_partition() -> None:
+    """The promises of a deleted one stay where a full disk and then a crash came in between."""
+    files = MemoryFiles()
+    directory = LogDirectory.open(files, PATH)
+    log = partition(directory)
+    append_each(log, 5)
+    log.flush()
+    log.advance_log_start(3)
+    directory.checkpoint()
+    directory.close(clean=False)
+    files.remove_tree(f"{PATH}/flights-0")
+    directory = LogDirectory.open(files, PATH)
+    log = directory.open_partition(
+        "flights",
+        0,
+        topic_id=bytes(16),
+        config=with_config(),
+        leader_epoch=1,
+        now_ms=NOW_MS,
+        is_new=True,
+    )
+    assert (log.log_start_offset, log.end_offset) == (0, 0)
+    directory.close(clean=False)
+    directory = LogDirectory.open(files, PATH)
+    assert partition(directory, topic_id=bytes(16)).end_offset == 0
 
 
 def test_deleting_what_is_not_there_is_no_error() -> None:

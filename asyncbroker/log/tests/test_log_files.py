@@ -95,6 +95,17 @@ def test_directories_list_files_with_sizes_and_directories_apart(files: Files, r
     assert files.list_directories(f"{root}/d") == ["e"]
 
 
+@pytest.mark.skipif(not hasattr(os, "symlink"), reason="there are no links")
+def test_of_a_directory_that_is_elsewhere_the_link_is_removed(tmp_path: Path) -> None:
+    files = RealFiles()
+    files.make_directory(f"{tmp_path}/elsewhere")
+    files.write_whole(f"{tmp_path}/elsewhere/theirs", b"x")
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    files.remove_tree(f"{tmp_path}/link")
+    assert files.list_directories(str(tmp_path)) == ["elsewhere"]
+    assert files.list_files(f"{tmp_path}/elsewhere") == {"theirs": 1}
+
+
 def test_renaming_replaces_a_file_and_moves_a_directory(files: Files, root: str) -> None:
     files.write_whole(f"{root}/a", b"new")
     files.write_whole(f"{root}/b", b"old")

@@ -6,7 +6,7 @@ journal keeps its word over crashes is `test_log_crashes.py`'s.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 
 import pytest
@@ -38,6 +38,7 @@ from asyncbroker.log.tests.log_harness import append, batch, from_producer, read
 JOURNAL_ID = bytes(range(16))
 TOPIC_IDS = [bytes([1]) * 16, bytes([2]) * 16]
 CONFIG = LogConfig()
+NOBODY_KNOWS: Mapping[str, bytes] = {}
 
 
 class Disk:
@@ -50,13 +51,16 @@ class Disk:
         self.journal_bytes = journal_bytes
         self.open()
 
-    def open(self, topic_ids: Sequence[bytes] = TOPIC_IDS) -> None:
+    def open(
+        self, topic_ids: Sequence[bytes] = TOPIC_IDS, *, known: Mapping[str, bytes] = NOBODY_KNOWS
+    ) -> None:
         self.directory = LogDirectory.open(
             self.files,
             "data",
             cluster_id="cluster",
             journal_bytes=self.journal_bytes,
             random_bytes=self.random.randbytes,
+            topic_ids=lambda: known,
         )
         self.logs = [
             self.directory.open_partition(
@@ -157,6 +161,20 @@ def test_what_only_the_journal_has_comes_back() -> None:
     # It is in the files now, and the journal empty.
     assert [log.flushed_end_offset for log in disk.logs] == [4, 3]
     assert live(disk) == 0
+
+
+@pytest.mark.parametrize("damage", [b"", b"version: 0\ntopic_id: AQEBAQEBAQEBAQEBAQEBAg", b"?"])
+def test_a_damaged_topic_id_keeps_nothing_in_the_journal(damage: bytes) -> None:
+    disk = Disk()
+    disk.prepare()
+    append(disk.logs[0], batch(b"new"))
+    assert disk.commit()
+    path = "data/flights-0/partition.metadata"
+    disk.files.write_whole(path, damage)
+    disk.files.open(path).datasync()
+    disk.files = disk.files.crashed(synced_only)
+    disk.open(known={"flights": TOPIC_IDS[0]})
+    assert values(disk.logs[0]) == [b"first", b"new"]
 
 
 def test_a_copy_of_a_directory_takes_nothing_from_the_original() -> None:

@@ -9,6 +9,7 @@ import pytest
 from asyncbroker.log.files import MemoryFiles
 from asyncbroker.log.log_directory import LogDirectory
 from asyncbroker.log.partition_log import PartitionLog
+from asyncbroker.log.tests.cleaner_harness import COMPACTED, clean, kept, put, roll
 from asyncbroker.log.tests.log_harness import (
     NOW_MS,
     append,
@@ -163,3 +164,26 @@ def test_sums_grow_no_longer_while_the_disk_is_full() -> None:
     directory.close(clean=False)
     files.on_call = None
     assert opened(files)[1].log_start_offset == 1
+
+
+def test_what_was_compacted_away_is_no_loss_where_the_recovery_points_are_damaged() -> None:
+    files = MemoryFiles()
+    config = with_config(COMPACTED, segment_bytes=300)
+    directory = LogDirectory.open(files, PATH, cluster_id="c", node_id=1)
+    log = directory.open_partition(
+        "flights", 0, topic_id=bytes(16), config=config, leader_epoch=3, now_ms=NOW_MS
+    )
+    # Of the first segment's keys none is left at its end.
+    for key in (b"stays", *[b"key"] * 20):
+        put(log, (key, bytes(60)))
+    roll(log)
+    directory.checkpoint_partition("flights", 0)
+    directory.record_cleaned("flights", 0, clean(log).end_offset)
+    put(log, (b"new", b"value"))
+    expected = kept(log)
+    assert len(log.segments) > 2
+    directory.close(clean=False)
+    overwrite(files, f"{PATH}/recovery-point-offset-checkpoint", 4, b"#")
+    directory, log = opened(files)
+    assert kept(log) == expected
+    directory.close()

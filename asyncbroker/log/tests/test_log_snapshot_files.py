@@ -183,3 +183,47 @@ def test_no_snapshot_goes_before_a_later_one_is_durable() -> None:
     for after in (*left, files.crashed(synced_only)):
         again = open_log(after, config=CONFIG, is_clean=False, log_start_offset=start)
         assert all(append(again, from_producer(each)).is_duplicate for each in range(BATCHES))
+
+
+def test_a_snapshot_of_what_a_crash_has_taken_is_not_believed_later() -> None:
+    """The log was longer, loses that and grows again, with other batches; and a second crash takes
+    back that the snapshot was removed."""
+    longer = CrashFiles()
+    log = open_log(longer, config=CONFIG)
+    append(log, from_producer(0))
+    append(log, from_producer(1))
+    log.close()
+    taken = {name: data for name, data in longer.contents().items() if "0002." in name}
+    assert len(taken) == 2
+    files = CrashFiles()
+    log = open_log(files, config=CONFIG)
+    append(log, from_producer(0))
+    point = log.flush()
+    append_each(log, 2)
+    for name, data in taken.items():
+        files.write_whole(name, data)
+    files = files.killed()
+    point = open_log(files, config=CONFIG, is_clean=False, recovery_point=point).flush()
+    log = open_log(files.killed(), config=CONFIG, is_clean=False, recovery_point=point)
+    assert not append(log, from_producer(1)).is_duplicate
+
+
+def test_no_snapshot_is_ahead_of_what_is_durable() -> None:
+    files = CrashFiles()
+    log = written(files)
+    grown: list[int] = []
+
+    def grow(operation: str, path: str) -> None:
+        if operation == "datasync" and path.endswith(".log") and not grown:
+            grown.append(log.end_offset)
+            append_each(log, 9)
+
+    append_each(log, 9)
+    files.on_call = grow
+    point = log.checkpoint()
+    files.on_call = None
+    assert grown == [point]
+    names = [name for name in files.contents() if name.endswith(".snapshot")]
+    assert max(int(name.rpartition("/")[2][:20]) for name in names) <= point
+    log.checkpoint()
+    assert len([name for name in files.contents() if name.endswith(".snapshot")]) > len(names)
