@@ -76,10 +76,11 @@ class Run:
 
     def cut(self, load: Load, states: int, until: float) -> None:
         """Has the power go at so many moments of a recording, spread over its time."""
-        moments = sum(1 for _ in Recording(load.records, load.directory, load.after_kill))
-        self.counts["changes to the disk"] += moments
+        recording = Recording(load.records, load.directory, load.after_kill)
+        kinds = [recording.what for _ in recording]
+        self.counts["changes to the disk"] += len(kinds)
         random = Random(load.seed)
-        chosen = sorted(random.sample(range(moments), min(states, moments)))
+        chosen = sorted(_choose(kinds, states, random))
         recording = Recording(load.records, load.directory, load.after_kill)
         for number, moment in enumerate(recording):
             if not chosen or time.monotonic() > until or self.problems:
@@ -158,6 +159,16 @@ def damage(directory: Path, load: Load, random: Random) -> str:
 def _write_anew(disk: CrashFiles, directory: Path) -> None:
     shutil.rmtree(directory, ignore_errors=True)
     write_out(disk, directory)
+
+
+def _choose(kinds: list[str], count: int, random: Random) -> set[int]:
+    """Some moments: half of them anywhere, the others by the kind of the change that comes next, or
+    what is seldom would never have its turn."""
+    by_kind: dict[str, list[int]] = {}
+    for number, kind in enumerate(kinds):
+        by_kind.setdefault(kind, []).append(number)
+    seldom = [random.choice(by_kind[random.choice(list(by_kind))]) for _ in range(count // 2)]
+    return {*seldom, *random.sample(range(len(kinds)), min(count - count // 2, len(kinds)))}
 
 
 def _ways(random: Random) -> tuple[str, Choose]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -32,6 +33,7 @@ LIBRARY: Final = "recorder.so"
 _MAGIC: Final = b"RECD"
 _HEAD: Final = struct.Struct("@4siiiqqq")
 _PAGE_BYTES: Final = 4096
+_DIGITS: Final = re.compile("[0-9a-f]{2,}|[0-9]")
 _WAL_MAGICS: Final = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 
 # How large each file is, and its CRC.
@@ -131,6 +133,9 @@ class Recording:
     after_kill: Sequence[Fingerprint] = ()
     disk: CrashFiles = field(default_factory=CrashFiles)
     kill_count: int = 0
+    # Of the change that comes next, its kind and that of its file.
+    what: str = ""
+    _paths: dict[tuple[int, int], str] = field(default_factory=dict)
     _open: dict[tuple[int, int], Contents | Directory] = field(default_factory=dict)
     # What a file that SQLite empties was before that.
     _emptied: dict[int, tuple[Contents, bytes]] = field(default_factory=dict)
@@ -148,16 +153,23 @@ class Recording:
             if record.kind == "d":
                 if pending is not None and record.descriptor >= 0:
                     if pending.kind not in "co" or pending.number & os.O_CREAT:
+                        self._tell(pending)
                         yield pending.time
                     self._apply(pending, record.descriptor)
                 pending = None
             elif record.kind in "sS":
+                self._tell(record)
                 yield record.time
                 self._sync(record)
             else:
                 pending = record
         if self.kill_count < len(self.after_kill):
             self._killed(pending)
+
+    def _tell(self, record: Record) -> None:
+        path = self._paths.get((record.process, record.descriptor), "")
+        name = os.path.basename((record.paths or [""])[-1] if record.kind in "orum" else path)
+        self.what = f"{record.kind} {_DIGITS.sub('', name)[-24:]}"
 
     def crashed(self, choose: Choose) -> CrashFiles:
         """What the disk may have if the power goes now."""
@@ -194,6 +206,7 @@ class Recording:
 
     def _opened(self, key: tuple[int, int], record: Record) -> None:
         directory, name = self._place(record.paths[0])
+        self._paths[key] = record.paths[0]
         if not name:
             self._open[key] = directory
             return
