@@ -152,8 +152,7 @@ class RealFiles:
 
     def remove_tree(self, path: str) -> None:
         if os.path.islink(path):
-            # Somebody keeps a partition elsewhere; whose directory that is, is not for us to say.
-            os.unlink(path)
+            os.unlink(path)  # somebody keeps a partition elsewhere
         elif os.path.lexists(path):
             import shutil  # Takes a while, and only deletion needs it.
 
@@ -298,8 +297,7 @@ class MemoryFiles:
     """A file system in memory, for `--memory` and for tests.
 
     `on_call(operation, path)`, if given, runs before every operation that touches the "disk" and
-    may raise an OSError in its place.
-    """
+    may raise an OSError in its place."""
 
     def __init__(self, on_call: Callable[[str, str], None] | None = None) -> None:
         self.on_call = on_call

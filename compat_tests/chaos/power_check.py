@@ -52,8 +52,11 @@ def history_at(history: History, moment: float) -> History:
             if each.time <= moment:
                 known.append(each)
         elif each.started <= moment:
-            if each.ended <= moment:
-                known.append(dataclasses.replace(each))
+            is_undecided = each.ended == float("inf") and getattr(each, "error", "") == ""
+            if each.ended <= moment or (
+                is_undecided and isinstance(each, Send) and not each.is_idempotent
+            ):
+                known.append(each)
             elif isinstance(each, Send):
                 # Whatever it became later, at the time nobody knew.
                 known.append(_undecided(each, offset=-1))
@@ -290,7 +293,7 @@ class Examiner(Client):
             return
         if first.ended <= moment and answer.base_offset not in (-1, first.offset):
             problems.append(f"{what}: at {answer.base_offset}, was at {first.offset}")
-        for place, send in enumerate(batch.sends):
+        for place, send in enumerate(batch.sends if first.ended > moment else ()):
             copy = copies[send.value]
             copy.outcome, copy.ended = Outcome.OK, self.now
             copy.offset = answer.base_offset + place if answer.base_offset >= 0 else -1
