@@ -294,10 +294,8 @@ class _RealLock:
 
 
 class MemoryFiles:
-    """A file system in memory, for `--memory` and for tests.
-
-    `on_call(operation, path)`, if given, runs before every operation that touches the "disk" and
-    may raise an OSError in its place."""
+    """A file system in memory, for `--memory` and for tests. `on_call(operation, path)`, if given,
+    runs before every operation that touches the "disk", and may raise an OSError in its place."""
 
     def __init__(self, on_call: Callable[[str, str], None] | None = None) -> None:
         self.on_call = on_call
