@@ -32,7 +32,7 @@ import errno
 import functools
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncbroker.later import Later
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
@@ -104,6 +104,15 @@ class _Waiting:
                 logger.exception("telling who waits for %s failed", self.partition.name)
 
 
+class _Round(NamedTuple):
+    """What goes to the journal together: who waits, for which stretch, and its bytes if they were
+    at hand."""
+
+    waiting: list[_Waiting]
+    stretches: list[Stretch]
+    read: list[bytes | bytearray | None]
+
+
 class Commits:
     """The rounds of one log directory. All methods are for the event loop's thread."""
 
@@ -140,7 +149,7 @@ class Commits:
     def call_when_durable(self, partition: Partition, end_offset: int, callback: Callback) -> bool:
         """False when all below `end_offset` is durable; otherwise `callback` is called when it is,
         or cannot be."""
-        if partition.log.durable_end_offset >= end_offset or self._storage.is_volatile:
+        if self._storage.is_volatile or partition.log.durable_end_offset >= end_offset:
             return False
         waiting = self._gathering.get(partition)
         if waiting is None:
@@ -206,26 +215,27 @@ class Commits:
             self._prepare(journal)
         room = journal.round_bytes_max if journal is not None and journal.is_ready else 0
         unread = READ_BYTES_MAX
-        small: dict[Stretch, _Waiting] = {}
-        read: list[bytes | bytearray | None] = []
+        small = _Round([], [], [])
         for waiting in gathered.values():
             if self._has_ended(waiting):
                 continue
             partition = waiting.partition
-            stretch_bytes_max = min(room, self._stretch_bytes_max)
+            stretch_bytes_max = self._stretch_bytes_max if room > self._stretch_bytes_max else room
             stretch = partition.log.stretch_for_journal(partition.index, stretch_bytes_max)
             if stretch is None:
                 self._flush_later(waiting)
                 continue
-            room -= stretch.size + FRAME_BYTES_MAX
-            unread -= stretch.size
-            small[stretch] = waiting
-            read.append(stretch.read_nowait() if unread >= 0 else None)
-        if journal is not None and small:
+            size = stretch.size
+            room -= size + FRAME_BYTES_MAX
+            unread -= size
+            small.waiting.append(waiting)
+            small.stretches.append(stretch)
+            small.read.append(stretch.read_nowait() if unread >= 0 else None)
+        if journal is not None and small.waiting:
             self._is_journaling = True
-            if not self._write_beside(journal, small, read):
+            if not self._write_beside(journal, small):
                 written = self._storage.workers.run(
-                    _journal, journal, list(small), read, metrics.fsync_seconds
+                    _journal, journal, small.stretches, small.read, metrics.fsync_seconds
                 )
                 written.add_done_callback(functools.partial(self._journaled, small))
 
@@ -242,20 +252,15 @@ class Commits:
 
     # ---- the journal's lane
 
-    def _write_beside(
-        self,
-        journal: Journal,
-        small: dict[Stretch, _Waiting],
-        read: list[bytes | bytearray | None],
-    ) -> bool:
+    def _write_beside(self, journal: Journal, small: _Round) -> bool:
         """Gives a round to the writer, if there is one and everything is as usual."""
         writer = self._writer
         if writer is None or not writer.is_ready():
             return False
-        at_hand = [data for data in read if data is not None]
-        if len(at_hand) < len(read):
+        at_hand = [data for data in small.read if data is not None]
+        if len(at_hand) < len(small.read):
             return False
-        begun = journal.begin(list(small), at_hand)
+        begun = journal.begin(small.stretches, at_hand)
         if begun is None:
             return False
         then = functools.partial(self._written, journal, begun, small)
@@ -266,7 +271,7 @@ class Commits:
         self,
         journal: Journal,
         begun: Begun,
-        small: dict[Stretch, _Waiting],
+        small: _Round,
         error: OSError | None,
         seconds: float,
     ) -> None:
@@ -275,22 +280,22 @@ class Commits:
         try:
             journal.end(begun, error)
         except OSError as failure:
-            self._end_round(small, [], failure)
+            self._end_round([], small.waiting, failure)
         else:
-            self._end_round(small, list(small), None)
+            self._end_round(small.waiting, [], None)
 
-    def _journaled(
-        self, small: dict[Stretch, _Waiting], done: asyncio.Future[list[Stretch]]
-    ) -> None:
+    def _journaled(self, small: _Round, done: asyncio.Future[list[Stretch]]) -> None:
         """A thread is done with a round."""
         error = done.exception()
-        self._end_round(small, [] if error is not None else done.result(), error)
+        written = {id(stretch) for stretch in ([] if error is not None else done.result())}
+        durable: list[_Waiting] = []
+        left: list[_Waiting] = []
+        for waiting, stretch in zip(small.waiting, small.stretches, strict=True):
+            (durable if id(stretch) in written else left).append(waiting)
+        self._end_round(durable, left, error)
 
     def _end_round(
-        self,
-        small: dict[Stretch, _Waiting],
-        durable: list[Stretch],
-        error: BaseException | None,
+        self, durable: list[_Waiting], left: list[_Waiting], error: BaseException | None
     ) -> None:
         """The end of a round that went to the journal; what did not goes to the other lane."""
         self._is_journaling = False
@@ -299,13 +304,13 @@ class Commits:
         elif error is not None:
             if isinstance(error, OSError):
                 self._storage.fail(error)
-            self._ended += [(waiting, error) for waiting in small.values()]
-            small = {}
-        self._ended += [(small.pop(stretch), None) for stretch in durable]
-        for waiting in small.values():
+            self._ended += [(waiting, error) for waiting in left]
+            left = []
+        self._ended += [(waiting, None) for waiting in durable]
+        for waiting in left:
             self._flush_later(waiting)
         journal, logs = self._journal, self._logs
-        if journal is not None and logs is not None and (journal.is_filling or small):
+        if journal is not None and logs is not None and (journal.is_filling or left):
             self._free(logs)
         self._go_on()
 

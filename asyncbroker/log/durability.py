@@ -1,8 +1,8 @@
 """How far a log is durable, and how it becomes so.
 
 There are two ways: `sync` makes its files durable, and a commit round may write what is new to the
-journal that all logs share (`journal.py`), so that its files can wait. `end_offset` is what was
-promised by either; `flushed_end_offset` is what the files themselves hold whatever happens to the
+journal that all logs share (`journal.py`), so that its files can wait. What was promised is the
+larger of two ends; `flushed_end_offset` is what the files themselves hold whatever happens to the
 journal, and thus what a recovery point may say.
 
 `sync` may run in one worker while the log is appended to: what is published when it begins is
@@ -79,13 +79,6 @@ class Durability:
         self._cut_back: list[Segment] = []
 
     @property
-    def end_offset(self) -> int:
-        """Below it everything survives a crash of the machine."""
-        # No call of `max`: each acks=all asks.
-        flushed, journaled = self.flushed_end_offset, self.journaled_end_offset
-        return flushed if flushed > journaled else journaled
-
-    @property
     def is_journal_needed(self) -> bool:
         """Whether something that was promised is not in the files for sure."""
         return self.journaled_end_offset > self.flushed_end_offset
@@ -99,10 +92,16 @@ class Durability:
         crash would bring back in front of newer segments, although its size tells nothing of it."""
         self._cut_back.append(segment)
 
-    def are_files_durable(self) -> bool:
-        """Whether a crash leaves every file where it is, of no more than its size, in a directory
-        that can be told."""
-        return not self._cut_back and self._names_changed_count == self._names_synced_count
+    def may_journal(self, base_offset: int) -> bool:
+        """Whether the journal may have what is new of the segment that begins at this offset: all
+        before it is durable, and a crash leaves every file where it is, of no more than its size,
+        in a directory that can be told."""
+        return (
+            (self.flushed_end_offset >= base_offset or self.journaled_end_offset >= base_offset)
+            and not self._cut_back
+            and self._names_changed_count == self._names_synced_count
+            and self.failure is None
+        )
 
     def fail_if_failed(self) -> None:
         if self.failure is not None:

@@ -48,12 +48,11 @@ from asyncbroker.log.journal_frames import (
     HEAD_BLOCKS,
     RING_BEGIN,
     CorruptJournal,
-    Frame,
     Head,
     decode_head,
+    encode_frame,
     encode_head,
     encode_round,
-    frame_of,
     round_bytes,
 )
 
@@ -61,7 +60,6 @@ if TYPE_CHECKING:
     from asyncbroker.log.batch_scan import Readable
     from asyncbroker.log.partition_log import PartitionLog
     from asyncbroker.log.segment import Segment
-    from asyncbroker.log.system_calls import Buffer
 
 logger = logging.getLogger(__name__)
 
@@ -307,7 +305,7 @@ class Journal:
             if self._file is None or position <= self._live_from or self._head == self._empty_at:
                 return
             is_empty = position == self._head
-            begun = self._encoded(self._head, position, [], [])
+            begun = self._encoded(self._head, position, [], [], [])
             self._write(begun)
             self._advance(begun)
             self._live_from = position
@@ -318,7 +316,7 @@ class Journal:
         """The next round; None if there is no room for it."""
         stretches = [stretch for stretch, _ in held]
         frames = [
-            frame_of(
+            encode_frame(
                 stretch.log.topic_id,
                 stretch.partition,
                 stretch.segment.base_offset,
@@ -336,18 +334,24 @@ class Journal:
         # A block stays free for the next release.
         if position + size + BLOCK_BYTES > self._live_from + self._ring_bytes:
             return None
-        begun = self._encoded(position, self._live_from, frames, [data for _, data in held])
-        return begun._replace(stretches=stretches)
+        return self._encoded(
+            position, self._live_from, frames, [data for _, data in held], stretches
+        )
 
     def _encoded(
-        self, position: int, live_from: int, frames: list[Frame], payloads: Sequence[Buffer]
+        self,
+        position: int,
+        live_from: int,
+        frames: list[bytes],
+        payloads: list[bytes | bytearray],
+        stretches: list[Stretch],
     ) -> Begun:
         if self._file is None or self._failure is not None:
             code = None if self._failure is None else self._failure.errno
             raise OSError(code, f"{self.path} is offline: {self._failure}")
         data = encode_round(self._journal_id, position, self._previous, live_from, frames, payloads)
         file_position = RING_BEGIN + position % self._ring_bytes
-        return Begun(self._file, data, file_position, position, [])
+        return Begun(self._file, data, file_position, position, stretches)
 
     def _write(self, begun: Begun) -> None:
         try:

@@ -129,10 +129,13 @@ def round_bytes(frame_count: int, payload_bytes: int) -> int:
     return -(-used // BLOCK_BYTES) * BLOCK_BYTES
 
 
-def frame_of(
+def encode_frame(
     topic_id: bytes, partition: int, base_offset: int, position: int, end_offset: int, data: Buffer
-) -> Frame:
-    return Frame(topic_id, partition, crc32c(data), base_offset, position, end_offset, len(data))
+) -> bytes:
+    """A frame of the table."""
+    return _FRAME.pack(
+        topic_id, partition, crc32c(data), base_offset, position, end_offset, len(data)
+    )
 
 
 def encode_round(
@@ -140,12 +143,12 @@ def encode_round(
     position: int,
     previous_position: int,
     live_from: int,
-    frames: Sequence[Frame],
+    frames: Sequence[bytes],
     payloads: Sequence[Buffer],
 ) -> bytes:
-    """A whole round, as it is written."""
-    size = round_bytes(len(frames), sum(frame.size for frame in frames))
-    table = b"".join([_FRAME.pack(*frame) for frame in frames])
+    """A whole round, as it is written: frames of `encode_frame`, and their bytes."""
+    size = round_bytes(len(frames), sum(map(len, payloads)))
+    table = b"".join(frames)
     header = bytearray(_ROUND.size)
     _ROUND.pack_into(
         header,

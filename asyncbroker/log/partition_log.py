@@ -187,7 +187,10 @@ class PartitionLog:
     @property
     def durable_end_offset(self) -> int:
         """Below it everything survives a crash of the machine."""
-        return self._durability.end_offset
+        # No call of `max`: each acks=all asks, and each round.
+        durability = self._durability
+        flushed, journaled = durability.flushed_end_offset, durability.journaled_end_offset
+        return flushed if flushed > journaled else journaled
 
     @property
     def flushed_end_offset(self) -> int:
@@ -378,15 +381,14 @@ class PartitionLog:
         in one segment, and a crash cannot take that file's name. None asks for `flush`."""
         durability = self._durability
         end_offset, segment, size, _ = self._segments.end
-        position = segment.durable_size
-        if (
-            not 0 < size - position <= bytes_max
-            or durability.end_offset < segment.base_offset
-            or not durability.are_files_durable()
-            or durability.failure is not None
-        ):
+        # Here too: each round asks each partition.
+        position = segment.flushed_size
+        if segment.journaled_size > position:
+            position = segment.journaled_size
+        size -= position
+        if size <= 0 or size > bytes_max or not durability.may_journal(segment.base_offset):
             return None
-        return Stretch(self, partition, segment, position, size - position, end_offset)
+        return Stretch(self, partition, segment, position, size, end_offset)
 
     def journaled(self, stretch: Stretch) -> None:
         """A stretch of this log is durable in the journal."""

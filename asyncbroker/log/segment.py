@@ -137,11 +137,6 @@ class Segment:
         """Whether there are bytes in the file that were not synced."""
         return self.size != self.flushed_size
 
-    @property
-    def durable_size(self) -> int:
-        """How much of it survives a crash of the machine."""
-        return max(self.flushed_size, self.journaled_size)
-
     def open_file(self, *, create: bool = False, may_block: bool = True) -> File:
         """The log's file, opened if it is not. Hold it while using it."""
         file = self.file

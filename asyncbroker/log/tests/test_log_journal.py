@@ -21,9 +21,9 @@ from asyncbroker.log.journal_frames import (
     Head,
     decode_head,
     decode_round,
+    encode_frame,
     encode_head,
     encode_round,
-    frame_of,
     is_frame_whole,
 )
 from asyncbroker.log.journal_replay import live_rounds
@@ -109,7 +109,7 @@ def test_a_head_and_a_round_have_these_bytes() -> None:
         "41424a4f 55524e31 bb136371 00000000 00000003 00010203 04050607 08090a0b 0c0d0e0f "
         "00000000 00010000"
     )
-    frame = frame_of(TOPIC_IDS[0], 1, 14, 200, 17, b"bytes")
+    frame = encode_frame(TOPIC_IDS[0], 1, 14, 200, 17, b"bytes")
     found = encode_round(JOURNAL_ID, 8192, 4096, 0, [frame], [b"bytes"])
     assert len(found) == BLOCK_BYTES
     assert not any(found[121:])
@@ -126,15 +126,16 @@ def test_a_flipped_bit_of_a_head_or_a_round_is_noticed() -> None:
     for at in range(len(head)):
         with pytest.raises(CorruptJournal):
             decode_head(flipped(head, at))
-    frame = frame_of(TOPIC_IDS[0], 1, 14, 200, 17, b"bytes")
+    frame = encode_frame(TOPIC_IDS[0], 1, 14, 200, 17, b"bytes")
     data = encode_round(JOURNAL_ID, 8192, 4096, 0, [frame], [b"bytes"])
     good = decode_round(data, len(data))
+    (read,) = good.frames
     begin = good.frames_at
     for at in range(8, begin):
         with pytest.raises(CorruptJournal):
             decode_round(flipped(data, at), len(data))
-    for at in range(begin, begin + frame.size):
-        assert not is_frame_whole(frame, flipped(data, at)[begin : begin + frame.size])
+    for at in range(begin, begin + read.size):
+        assert not is_frame_whole(read, flipped(data, at)[begin : begin + read.size])
     for size in range(64, begin):
         with pytest.raises(CorruptJournal):
             decode_round(data[:size], len(data))
