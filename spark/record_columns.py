@@ -165,9 +165,9 @@ def _decode_portable(
     if TIMESTAMP_TYPE in wanted:
         columns[TIMESTAMP_TYPE] = pa.array(_are_append_times(rows).astype(np.int32))
     if KEY in wanted:
-        columns[KEY] = _binary(buffer, fields.keys)
+        columns[KEY] = pieces_of(buffer, fields.keys)
     if VALUE in wanted:
-        columns[VALUE] = _binary(buffer, fields.values)
+        columns[VALUE] = pieces_of(buffer, fields.values)
     if HEADERS in wanted:
         columns[HEADERS] = _header_lists(buffer, fields)
     inside = (offsets >= start) & (offsets < end)
@@ -201,7 +201,7 @@ def _header_lists(buffer: pa.Buffer, fields: Fields) -> pa.Array:
     headers = fields.headers
     assert headers is not None
     structs = pa.StructArray.from_arrays(
-        [strings(_binary(buffer, headers.keys)), _binary(buffer, headers.values)],
+        [strings(pieces_of(buffer, headers.keys)), pieces_of(buffer, headers.values)],
         fields=list(ARROW_TYPES[HEADERS].value_type),
     )
     places = np.append(np.int32(0), np.cumsum(headers.counts, dtype=np.int32))
@@ -210,7 +210,7 @@ def _header_lists(buffer: pa.Buffer, fields: Fields) -> pa.Array:
     )
 
 
-def _binary(buffer: pa.Buffer, spans: Spans) -> pa.Array:
+def pieces_of(buffer: pa.Buffer, spans: Spans) -> pa.Array:
     """The pieces of the buffer as one binary array, copied; `spans` ascend."""
     count = len(spans.starts)
     if count == 0:

@@ -1,4 +1,4 @@
-"""Reads Avro values, bare or in the wire format of schema registries.
+"""The schemas of Avro values, bare or in the wire format of schema registries.
 
 In that format a value is a byte of zero, the id of its schema as int32, and then what Avro wrote.
 There is no registry to ask: the schemas come with the options, either one for all ids or an object
@@ -7,21 +7,22 @@ There is no registry to ask: the schemas come with the options, either one for a
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Callable
 from typing import Any, Final
 
 from asyncbroker.spark.formats import CONFLUENT_AVRO
 
-_HEAD_BYTES: Final = 5
+LOGICAL_TYPES: Final = (
+    *("date", "decimal", "timestamp-millis", "timestamp-micros"),
+    *("local-timestamp-millis", "local-timestamp-micros"),
+)
 
 
 def field_names(form: str, text: str) -> list[str]:
     """The names of the fields that a value may have, by any of the schemas, in their order. Raises
-    as `avro_reader`."""
+    as `parsed_schemas`."""
     names: dict[str, None] = {}
-    for schema in _parsed(form, text).values():
+    for schema in parsed_schemas(form, text).values():
         # A union may have records among others.
         for kind in schema if isinstance(schema, list) else [schema]:
             if isinstance(kind, dict):
@@ -29,30 +30,9 @@ def field_names(form: str, text: str) -> list[str]:
     return list(names)
 
 
-def avro_reader(form: str, text: str) -> Callable[[bytes], Any]:
-    """What reads one value; raises ValueError for a schema that is none, ImportError."""
-    schemas = _parsed(form, text)
-    for_all = schemas.get(None)
-    from fastavro import schemaless_reader
-
-    def read(value: bytes, schema: Any) -> Any:
-        stream = io.BytesIO(value)
-        row = schemaless_reader(stream, schema, None)
-        if stream.tell() != len(value):
-            raise ValueError(f"{len(value) - stream.tell()} bytes after the value")
-        return row
-
-    def read_framed(value: bytes) -> Any:
-        if len(value) < _HEAD_BYTES or value[0] != 0:
-            raise ValueError("a value without the id of its schema")
-        schema = for_all or schemas[int.from_bytes(value[1:_HEAD_BYTES], "big")]
-        return read(value[_HEAD_BYTES:], schema)
-
-    return read_framed if form == CONFLUENT_AVRO else lambda value: read(value, for_all)
-
-
-def _parsed(form: str, text: str) -> dict[int | None, Any]:
-    """The schemas by id; None stands for every id."""
+def parsed_schemas(form: str, text: str) -> dict[int | None, Any]:
+    """The schemas by id, as fastavro has them; None stands for every id. Raises ValueError for a
+    schema that is none, ImportError."""
     try:
         from fastavro import parse_schema
     except ImportError as error:
@@ -61,10 +41,24 @@ def _parsed(form: str, text: str) -> dict[int | None, Any]:
         ) from error
 
     try:
-        schemas = json.loads(text)
+        schemas = _without_unknown(json.loads(text))
         by_id = isinstance(schemas, dict) and bool(schemas) and all(map(str.isdigit, schemas))
         if form == CONFLUENT_AVRO and by_id:
             return {int(key): parse_schema(one) for key, one in schemas.items()}
         return {None: parse_schema(schemas)}
     except Exception as error:
         raise ValueError(f"the schema is not one of Avro's: {error}") from error
+
+
+def _without_unknown(schema: Any) -> Any:
+    """The schema without logical types that no type of Spark's stands for: such a value is what it
+    is without one, as Spark's own `from_avro` has it. A uuid is a string, a time a number."""
+    if isinstance(schema, list):
+        return [_without_unknown(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: _without_unknown(part)
+        for name, part in schema.items()
+        if name != "logicalType" or part in LOGICAL_TYPES
+    }

@@ -7,7 +7,7 @@ object can be gone on with by one that begins with `{`, and a line feed cannot b
 So there are as many objects as values only if each value is one. What Arrow refuses together is
 looked at one by one, to tell the bad ones from the others.
 
-Avro is read by `fastavro`, one value after the other, and made columns together.
+Avro is in `avro_decoder.py`.
 
 A null key or value is not decoded: its fields are null. One that cannot be decoded is, by
 `onDecodeError`, an error that names topic, partition and offset; null; or its row is left out.
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +26,9 @@ import pyarrow.compute as pc
 from pyspark.sql.types import ArrayType, DataType, DecimalType, StructField, StructType
 
 from asyncbroker.client.cluster import TopicPartition
+from asyncbroker.spark.avro_decoder import AvroDecoder
 from asyncbroker.spark.formats import DROP, FAIL, JSON, STRING, Formats
 from asyncbroker.spark.record_columns import ARROW_TYPES, strings
-from asyncbroker.spark.typed_avro import avro_reader
 from asyncbroker.spark.typed_schema import TypedField, decoded_fields
 
 Mask = npt.NDArray[np.bool_]
@@ -151,8 +151,7 @@ def _decoder_of(side: str, fields: Sequence[TypedField], formats: Formats) -> De
         return lambda values: _decode_by_value(values, schema, _read_strings, _readable)
     if form == JSON:
         return lambda values: _decode_by_value(values, schema, _read_json, _readable_json)
-    read = avro_reader(form, formats.schema_of(side) or "")
-    return lambda values: _decode_avro(values, schema, read)
+    return AvroDecoder(form, formats.schema_of(side) or "", schema).decode
 
 
 def _spread(
@@ -293,43 +292,3 @@ def _check_objects(values: pa.Array) -> None:
             return
         trimmed = pc.ascii_trim(values.cast(pa.string()), " \t\r\n")
     raise ValueError("a value is no JSON object")
-
-
-# ---- Avro
-
-
-def _decode_avro(
-    values: pa.Array, schema: pa.Schema, read: Callable[[bytes], Any]
-) -> tuple[dict[str, pa.Array], Mask]:
-    rows: list[Any] = []
-    failed = np.zeros(len(values), np.bool_)
-    for index, value in enumerate(values.to_pylist()):
-        row = None
-        if value is not None:
-            try:
-                row = read(value)
-            except Exception:
-                # fastavro raises whatever comes up: IndexError, EOFError, OverflowError, ...
-                failed[index] = True
-            else:
-                failed[index] = not isinstance(row, dict)
-        rows.append(row if isinstance(row, dict) else {})
-    try:
-        columns = _avro_columns(rows, schema)
-    except _AVRO_REFUSALS:
-        for index, row in enumerate(rows):
-            try:
-                _avro_columns([row], schema)
-            except _AVRO_REFUSALS:
-                failed[index], rows[index] = True, {}
-        columns = _avro_columns(rows, schema)
-    return columns, failed
-
-
-_AVRO_REFUSALS: Final = (*_REFUSALS, pa.ArrowTypeError, TypeError, OverflowError)
-
-
-def _avro_columns(rows: list[Any], schema: pa.Schema) -> dict[str, pa.Array]:
-    return {
-        field.name: pa.array([row.get(field.name) for row in rows], field.type) for field in schema
-    }
