@@ -7,6 +7,9 @@ progress, and that request itself. Above the limit, connections stop reading unt
 One of them may always go on, the favoured, until it gives something back: were all of them in the
 middle of a frame, none could finish. A peer that is favoured and dawdles meets the deadline for
 unfinished frames like any other.
+
+Those who have not logged in have a budget of their own, so that a crowd of strangers cannot take
+that of the users.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ class ByteBudget:
         """Notes that `holder` now holds `after` bytes instead of `before`. False: it must stop
         reading, and will hear from `resume_within_budget`."""
         self.held_bytes += after - before
-        self._metrics.bytes_in_flight = self.held_bytes
+        self._metrics.bytes_in_flight += after - before
         if after < before:
             if holder is self._favoured:
                 self._favoured = None
@@ -63,7 +66,7 @@ class ByteBudget:
         if holder is self._favoured:
             self._favoured = None
         self.held_bytes -= held
-        self._metrics.bytes_in_flight = self.held_bytes
+        self._metrics.bytes_in_flight -= held
         self._wake_waiting()
 
     def _wake_waiting(self) -> None:

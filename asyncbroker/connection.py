@@ -73,6 +73,7 @@ class Connection(asyncio.BufferedProtocol):
             connection=self,
         )
         self._owner = owner
+        self.budget = owner.budget
         self.guard(owner.dispatcher)
         self._reader = FrameReader(owner.limits.frame_bytes_max, owner.landing)
         # Requests that wait behind the one in progress.
@@ -209,6 +210,7 @@ class Connection(asyncio.BufferedProtocol):
         owner, limits = self._owner, self._owner.limits
         self.context.login = login = Login(rules, owner.dispatcher, owner.clock, self)
         self.guard(login)
+        self.budget = owner.strangers_budget
         self._reader.frame_bytes_max = min(limits.frame_bytes_max, rules.receive_bytes_max)
         idle_seconds_max = min(limits.idle_seconds_max, limits.unfinished_seconds_max)
         self._watch = PeerWatch(replace(limits, idle_seconds_max=idle_seconds_max), owner.now)
@@ -222,6 +224,12 @@ class Connection(asyncio.BufferedProtocol):
         """The same, for a peer who is a stranger no more."""
         self.guard(serving)
         limits = self._owner.limits
+        if self.budget is not self._owner.budget:
+            self.budget.leave(self, self._counted_bytes)
+            self.budget = self._owner.budget
+            self._counted_bytes = 0
+            self._waits_for_budget = False
+            self._account()
         if self._reader.frame_bytes_max != limits.frame_bytes_max:
             self._reader.frame_bytes_max = limits.frame_bytes_max
             self._watch = PeerWatch(limits, self._owner.now)
@@ -409,7 +417,7 @@ class Connection(asyncio.BufferedProtocol):
         held = self._reader.held_bytes + self._queued_bytes + self._waiting_bytes
         if held != self._counted_bytes:
             before, self._counted_bytes = self._counted_bytes, held
-            if not self._owner.budget.change(self, before, held):
+            if not self.budget.change(self, before, held):
                 self._waits_for_budget = True
         self._set_reading()
 

@@ -30,6 +30,9 @@ logger = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 1.0
 
+# Such a part of the bytes in flight those may hold besides who have not logged in.
+STRANGERS_PART: Final = 8
+
 
 @dataclass(frozen=True, slots=True)
 class AcceptLimits:
@@ -64,6 +67,7 @@ class Connections:
         self.may_sendfile = may_sendfile
         self.landing = bytearray(LANDING_BYTES)
         self.budget = ByteBudget(bytes_in_flight_max, metrics)
+        self.strangers_budget = ByteBudget(bytes_in_flight_max // STRANGERS_PART, metrics)
         self.now = clock.monotonic()
         self.clock = clock
         self._accept_limits = accept_limits
@@ -111,7 +115,7 @@ class Connections:
         """It is gone, or never came to be."""
         if connection not in self._open:
             return
-        self.budget.leave(connection, held_bytes)
+        connection.budget.leave(connection, held_bytes)
         del self._open[connection]
         host = connection.context.client_host
         self._counts[host] -= 1

@@ -93,7 +93,7 @@ class Users:
         async with self._checking:
             fits = await self._workers.run(is_password, mechanism, credential, password)
         # Looked at again: the user may have been deleted, or have another password, meanwhile.
-        return fits and self._credentials.get((user, mechanism)) == credential
+        return fits and self._credentials.get((user, mechanism)) is credential
 
     def nonce(self) -> str:
         """One that was never used before."""

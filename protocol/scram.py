@@ -34,6 +34,8 @@ from asyncbroker.protocol.scram_credential import (
 
 # What clients send here is short; a nonce of the length of a frame would only be sent back.
 NONCE_LENGTH_MAX: Final = 1024
+# To read a message takes longer than to receive it, so that a long one would keep others waiting.
+MESSAGE_BYTES_MAX: Final = 8192
 
 # Compiled when the first message comes.
 _NONCE: Final = r"[\x21-\x2b\x2d-\x7e]+"
@@ -93,7 +95,7 @@ class ClientFirst:
     @classmethod
     def parse(cls, token: bytes) -> ClientFirst:
         """Reads it; raises ScramError."""
-        match = re.fullmatch(_FIRST, _text(token))
+        match = re.fullmatch(_FIRST, _text_of_client(token))
         if match is None:
             raise ScramError("the first message is malformed")
         if match["binding"] not in ("n", "y"):
@@ -129,12 +131,12 @@ class ScramServer:
         self.server_first = f"r={self._nonce},s={salt},i={credential.iterations}".encode()
 
     def is_of(self, credential: ScramCredential) -> bool:
-        """Whether this login is checked against that credential."""
-        return self._credential == credential
+        """Whether this login is checked against that very credential."""
+        return self._credential is credential
 
     def finish(self, token: bytes) -> bytes:
         """Checks the client's proof and returns ours; raises ScramError."""
-        match = re.fullmatch(_FINAL, _text(token))
+        match = re.fullmatch(_FINAL, _text_of_client(token))
         if match is None:
             raise ScramError("the last message is malformed")
         # The header again, so that nobody between the two can have weakened it.
@@ -209,6 +211,12 @@ def _hash(mechanism: str, data: bytes) -> bytes:
 
 def _xor(left: bytes, right: bytes) -> bytes:
     return bytes(a ^ b for a, b in zip(left, right, strict=True))
+
+
+def _text_of_client(token: bytes) -> str:
+    if len(token) > MESSAGE_BYTES_MAX:
+        raise ScramError(f"a message of {len(token)} bytes is too long")
+    return _text(token)
 
 
 def _text(token: bytes) -> str:

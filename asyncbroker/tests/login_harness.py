@@ -117,7 +117,9 @@ def heartbeat(_broker: Any, _context: Any, request: HeartbeatRequest) -> Heartbe
 
 
 @asynccontextmanager
-async def guarded(rules: SaslRules = RULES) -> AsyncIterator[Guarded]:
+async def guarded(
+    rules: SaslRules = RULES, *, bytes_in_flight_max: int = 1 << 30
+) -> AsyncIterator[Guarded]:
     credentials = {}
     for user in ("alice", "bob"):
         for mechanism in (SHA_256, SHA_512):
@@ -140,5 +142,7 @@ async def guarded(rules: SaslRules = RULES) -> AsyncIterator[Guarded]:
 
     login_handlers = {key: HANDLERS[key] for key in (17, 18, 36)}
     table = {**stand_ins(Heartbeat=heartbeat), **login_handlers}
-    async with edge(table, broker=Broker(users), sasl=rules) as running:
+    async with edge(
+        table, broker=Broker(users), sasl=rules, bytes_in_flight_max=bytes_in_flight_max
+    ) as running:
         yield Guarded(running, users)

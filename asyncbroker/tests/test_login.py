@@ -136,6 +136,49 @@ async def test_a_large_frame_is_refused_before_a_login_by_its_size_alone() -> No
         assert await client.peer.is_closed()
 
 
+async def test_a_crowd_of_strangers_does_not_take_the_room_of_users() -> None:
+    rules = SaslRules(MECHANISMS, receive_bytes_max=100_000)
+    async with guarded(rules, bytes_in_flight_max=800_000) as test:
+        user = await test.connect()
+        await user.log_in()
+        crowd = [await test.connect() for _ in range(20)]
+        for stranger in crowd:
+            stranger.peer.send(pack(">ihh", 100_000, 36, 0) + bytes(90_000))
+        budget, of_strangers = (
+            test.edge.connections.budget,
+            test.edge.connections.strangers_budget,
+        )
+        await until(lambda: test.edge.metrics.bytes_in_flight_waits > 0)
+        assert budget.held_bytes == 0
+        assert of_strangers.held_bytes > 100_000
+        # Users have all of theirs, and can become users meanwhile.
+        user.peer.send(pack(">i", 500_000) + bytes(400_000))
+        await until(lambda: budget.held_bytes >= 400_000)
+        assert await (await test.connect()).log_in(PLAIN)
+        waits = test.edge.metrics.bytes_in_flight_waits
+        for stranger in crowd:
+            stranger.peer.writer.close()
+        await until(lambda: of_strangers.held_bytes == 0)
+        assert test.edge.metrics.bytes_in_flight == budget.held_bytes
+        assert test.edge.metrics.bytes_in_flight_waits == waits
+
+
+async def test_what_somebody_has_sent_before_the_login_counts_as_a_users_after_it() -> None:
+    async with guarded() as test:
+        client = await test.connect()
+        await client.handshake(PLAIN)
+        token = SaslAuthenticateRequest(b"\0alice\0pencil")
+        message = request_frame("SaslAuthenticate", 2, token)
+        # The login waits for a worker, and more comes in behind it.
+        client.peer.send(message + pack(">i", 4000) + bytes(3000))
+        assert (await client.peer.receive_response("SaslAuthenticate", 2))[1].error_code == 0
+        await until(lambda: test.edge.connections.budget.held_bytes >= 3000)
+        assert test.edge.connections.strangers_budget.held_bytes == 0
+        client.peer.writer.close()
+        await until(lambda: not len(test.edge.connections))
+        assert test.edge.metrics.bytes_in_flight == 0
+
+
 async def test_a_stranger_who_says_nothing_is_closed_after_a_minute() -> None:
     async with guarded() as test:
         client = await test.connect()
@@ -240,6 +283,43 @@ async def test_a_proof_that_was_overheard_is_of_no_use() -> None:
         await replaying.handshake(SHA_256)
         await replaying.token(scram.first)
         await replaying.is_refused(proof)
+
+
+@pytest.mark.parametrize("name", ["\uff41lice", "ali\u00adce", "Alice", "alice\0", "\u202ealice"])
+@mechanisms
+async def test_a_name_is_its_bytes_and_no_other_stands_for_it(mechanism: str, name: str) -> None:
+    """RFC 4013 would make the first two of them alice; Kafka does not prepare names either."""
+    async with guarded() as test:
+        client = await test.connect()
+        await client.handshake(mechanism)
+        if mechanism == PLAIN:
+            await client.is_refused(f"\0{name}\0pencil".encode())
+        else:
+            scram = ScramClient(mechanism, name, "pencil", "nonce")
+            first = await client.token(scram.first)
+            await client.is_refused(scram.final(first.auth_bytes))
+
+
+async def test_a_token_is_dressed_as_the_handshake_has_said() -> None:
+    async with guarded() as test:
+        token = b"\0alice\0pencil"
+        dressed = request_frame("SaslAuthenticate", 0, SaslAuthenticateRequest(token))
+        for version, sent in ((0, dressed), (1, pack(">i", len(token)) + token)):
+            client = await test.connect()
+            await client.handshake(PLAIN, version)
+            client.peer.send(sent)
+            if version == 0:
+                await test.after_the_delay()
+            assert await client.peer.is_closed()
+
+
+@pytest.mark.parametrize("length", [-1, 1 << 20, (1 << 31) - 1])
+async def test_a_token_of_another_length_than_it_says_closes(length: int) -> None:
+    async with guarded() as test:
+        client = await test.connect()
+        await client.handshake(PLAIN)
+        client.peer.send(pack(">ihhihi3s", 17, 36, 0, 1, -1, length, b"abc"))
+        assert await client.peer.is_closed()
 
 
 async def test_a_scram_login_cannot_begin_with_its_end() -> None:

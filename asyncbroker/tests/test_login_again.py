@@ -69,6 +69,15 @@ async def test_another_user_cannot_take_over_a_connection() -> None:
         await client.is_refused(b"\0bob\0pencil")
 
 
+async def test_a_wrong_password_ends_the_connection_of_a_user_who_logs_in_again() -> None:
+    async with guarded() as test:
+        client = await test.connect()
+        await client.log_in(PLAIN)
+        test.edge.advance(1)
+        await client.handshake(PLAIN)
+        await client.is_refused(b"\0alice\0wrong")
+
+
 async def test_logging_in_again_is_by_the_same_mechanism() -> None:
     async with guarded() as test:
         client = await test.connect()

@@ -117,7 +117,8 @@ def test_a_wrong_password_is_found_out_by_both_sides() -> None:
         (b"n,,n=alice,r=x,tokenauth=true", "delegation tokens"),
         (b"n,a=bob,n=alice,r=x", "another user"),
         (b"p=tls-unique,,n=alice,r=x", "channel binding"),
-        (b"n,,n=alice,r=" + b"x" * 1025, "too long"),
+        (b"n,,n=alice,r=" + b"x" * 1025, "the nonce is too long"),
+        (b"n,,n=alice,r=x" + b",x=1" * 2048, "a message of 8206 bytes is too long"),
     ],
 )
 def test_a_wrong_first_message_is_refused(first: bytes, reason: str) -> None:
@@ -146,6 +147,10 @@ def good_final(server: ScramServer) -> bytes:
         (b"p=.*", b"p=eA==", "proof"),
         (b"p=.*", b"p=" + base64.b64encode(bytes(32)), "proof"),
         (b"p=.*", b"p=" + base64.b64encode(bytes(64)), "proof"),
+        (b",p=", b",p=AAAA,p=", "the proof is wrong"),
+        (b",p=", b",x=y" * 2048 + b",p=", "too long"),
+        # As librdkafka did up to 2.6.0, and Kafka took up to 3.8.0.
+        (b"r=", b"r=mine", "nonce"),
     ],
 )
 def test_a_wrong_last_message_is_refused(pattern: bytes, instead: bytes, reason: str) -> None:
