@@ -24,6 +24,8 @@ class Kafka:
     data: Path
     settings: tuple[str, ...] = ()
     servers: str = ""
+    # What clients are told that it is called.
+    host: str = "127.0.0.1"
     # Beside that in plaintext: what is spoken at each, by name.
     listeners: Mapping[str, str] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
@@ -44,7 +46,7 @@ class Kafka:
             f"node.id={node}",
             f"controller.quorum.voters={node}@127.0.0.1:{controller}",
             f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}{beside}",
-            f"advertised.listeners=PLAINTEXT://127.0.0.1:{port}{beside}",
+            f"advertised.listeners=PLAINTEXT://{self.host}:{port}{beside}",
             f"listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{spoken}",
             "controller.listener.names=CONTROLLER",
             f"log.dirs={self.data}",
@@ -67,7 +69,7 @@ class Kafka:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        self.servers = f"127.0.0.1:{port}"
+        self.servers = f"{self.host}:{port}"
         try:
             self._wait_until_it_answers(self._process)
         except BaseException:

@@ -127,6 +127,7 @@ SARAMA_OWN: Final = (
     "TestFuncAdminListConsumerGroups",
     "TestFuncAdminListConsumerGroupOffsetsBatch",
     "TestFuncAdminListOffsets",
+    "TestFuncAdminDescribeLogDirs",
     "TestFuncAdminDeleteRecords",
     "TestFuncAdminAlterConsumerGroupOffsets",
     "TestFuncAdminDescribeConfig",

@@ -78,6 +78,9 @@ def table(suite: Suite, results: Results) -> str:
             cells.append(cell(suite.known(version, feature), result, broker, notes))
         lines.append(f"| {title} | {' | '.join(cells)} |")
     lines += ["", *(f"{number}. {note}" for note, number in notes.items())]
+    if suite.without:
+        lines += ["", "Left out:", ""]
+        lines += [f"- {what}: {why}" for what, why in suite.without.items()]
     return "\n".join(lines).rstrip() + "\n"
 
 

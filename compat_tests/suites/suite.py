@@ -27,7 +27,7 @@ class Suite:
     `absent` has what the client cannot do, `expected` the outcome that is known where that is not
     "passed", `older` the same for single versions; each with the reason, by feature. A check that
     finds by itself that there is nothing to try is "absent" too, and as unexpected as one that
-    fails.
+    fails. `without` tells what of the client's own tests is left out, and why.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Suite:
     absent: Mapping[str, str] = field(default_factory=dict)
     expected: Mapping[str, Result] = field(default_factory=dict)
     older: Mapping[str, Mapping[str, Result]] = field(default_factory=dict)
+    without: Mapping[str, str] = field(default_factory=dict)
 
     def present(self) -> list[str]:
         """The features that the client has."""

@@ -90,7 +90,7 @@ def ours(folder: Path, settings: tuple[str, ...], users: tuple[User, ...]) -> It
     files = make_tls_files(folder)
     protocols = (PLAINTEXT, *PROTECTED)
     ports = free_ports(len(protocols))
-    addresses = {name: f"127.0.0.1:{port}" for name, port in zip(protocols, ports, strict=True)}
+    addresses = {name: f"localhost:{port}" for name, port in zip(protocols, ports, strict=True)}
     listeners = ",".join(f"{name}://{address}" for name, address in addresses.items())
     lines = (
         f"listeners={listeners}",
@@ -118,7 +118,9 @@ def kafka(folder: Path, settings: tuple[str, ...], users: tuple[User, ...]) -> I
         for mechanism in MECHANISMS
     )
     lines = (*protection(files), *logins, *AUTHORIZER, *settings)
-    broker = Kafka(folder / "kafka", lines, listeners={name: name for name in PROTECTED})
+    broker = Kafka(
+        folder / "kafka", lines, listeners={name: name for name in PROTECTED}, host="localhost"
+    )
     broker.start()
     try:
         add_users(broker.servers, tuple(user for user in users if not of_plain(user)))

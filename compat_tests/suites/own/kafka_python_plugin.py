@@ -12,6 +12,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import py  # type: ignore[import-untyped]
 from test.integration.fixtures import KafkaFixture  # type: ignore[import-not-found]
 
 
@@ -31,13 +32,14 @@ def running(
         transport=transport,
         sasl_mechanism=sasl_mechanism,
         partitions=partitions,
-        tmp_dir=tmp_dir,
     )
-    if tmp_dir is not None:
-        folder = Path(str(tmp_dir)) / "ssl"
-        folder.mkdir()
-        shutil.copy(os.environ["AUTHORITY"], folder / "ca-cert")
-        fixture.ssl_dir = str(folder)
+    # What it would write before it starts a Kafka, for Kafka's tools and for clients.
+    fixture.tmp_dir = tmp_dir or py.path.local.mkdtemp()
+    fixture.jaas_config = fixture._jaas_config()
+    folder = Path(str(fixture.tmp_dir)) / "ssl"
+    folder.mkdir(exist_ok=True)
+    shutil.copy(os.environ["AUTHORITY"], folder / "ca-cert")
+    fixture.ssl_dir = str(folder)
     return fixture
 
 

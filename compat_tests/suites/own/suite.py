@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from compat_tests.suites.install import call, made_of, need
+from compat_tests.suites.install import call, kafka_classpath, kafka_version, made_of, need
 from compat_tests.suites.own.brokers import Servers, User
 
 OWN: Final = Path(__file__).parent
@@ -112,3 +112,15 @@ def pytest_command(python: str, checkout: Path, results: Path, *tests: str) -> l
         *("--timeout", str(TEST_SECONDS_MAX), "--junitxml", str(results)),
         *tests,
     ]
+
+
+def kafka_tools(folder: Path) -> None:
+    """Scripts of Kafka's tools that tests start, by the names that they have there."""
+    classpath = kafka_classpath(kafka_version())
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, tool in (("kafka-topics.sh", "TopicCommand"), ("kafka-acls.sh", "AclCommand")):
+        script = folder / name
+        script.write_text(
+            f'#!/bin/sh\nexec java -cp "$(cat {classpath})" org.apache.kafka.tools.{tool} "$@"\n'
+        )
+        script.chmod(0o755)

@@ -14,6 +14,7 @@ from compat_tests.suites.own.librdkafka import (
     LIBRDKAFKA,
     LIBRDKAFKA_848,
     LIBRDKAFKA_NOAUTOCREATE,
+    LIBRDKAFKA_SASL,
 )
 from compat_tests.suites.own.python_clients import (
     AIOKAFKA,
@@ -32,4 +33,5 @@ SUITES: Final[tuple[OwnSuite, ...]] = (
     LIBRDKAFKA,
     LIBRDKAFKA_848,
     LIBRDKAFKA_NOAUTOCREATE,
+    LIBRDKAFKA_SASL,
 )
