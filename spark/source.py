@@ -21,6 +21,7 @@ import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
+from asyncbroker.spark.collector import spare_loaded_modules
 from asyncbroker.spark.columns import chosen_schema, full_schema
 from asyncbroker.spark.offset_limits import stream_limits
 from asyncbroker.spark.options import ReadOptions, warn_of_ineffective
@@ -43,6 +44,11 @@ class AsyncbrokerDataSource(DataSource):
     def name(cls) -> str:
         """The name of the format."""
         return "asyncbroker"
+
+    def __init__(self, options: dict[str, str]) -> None:
+        """Called by a worker of Spark's that knows the options already, for each query anew."""
+        super().__init__(options)
+        spare_loaded_modules()
 
     def schema(self) -> StructType:
         """All columns, or those of the option `columns`; asked for when the user gives no schema.
@@ -67,6 +73,7 @@ class AsyncbrokerDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns in `schema`. Raises ValueError for options or columns."""
+        spare_loaded_modules()
         warn_of_ineffective(self.options)
         return BatchReader(ReadOptions.parse(self.options), schema)
 
@@ -89,6 +96,7 @@ class AsyncbrokerDataSource(DataSource):
             raise ValueError(
                 "Save mode overwrite not allowed for Kafka. Allowed save mode is append."
             )
+        spare_loaded_modules()
         warn_of_unknown(self.options)
         return BatchWriter(WriteOptions.parse(self.options), schema)
 

@@ -22,7 +22,6 @@ from typing import Final
 from asyncbroker.client.cluster import Cluster, TopicPartition
 from asyncbroker.client.connection import Deadline
 from asyncbroker.client.errors import BrokerError, ClientError
-from asyncbroker.client.groups import CommittedOffset, commit_offsets
 from asyncbroker.client.partitions import earliest_offsets, latest_offsets
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.spark.fetcher import open_cluster
@@ -138,6 +137,9 @@ class StreamPlanner:
         group = self._options.committing_group
         if group is None or end == self._committed:
             return
+        # A stream starts in a process of its own, and most of them commit to no group.
+        from asyncbroker.client.groups import CommittedOffset, commit_offsets
+
         cluster = self._opened()
         committed = {partition: CommittedOffset(offset) for partition, offset in end.items()}
         try:
