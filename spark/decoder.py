@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -45,7 +45,9 @@ from asyncbroker.spark.record_columns import (
     Decoded,
     Payload,
     decode_records,
+    numbers,
     offsets_of_ranges,
+    repeated,
 )
 from asyncbroker.spark.transactions import AbortedTransactions
 
@@ -195,10 +197,10 @@ class Decoder:
         counts = np.maximum(ends - firsts, 0)
         columns = {}
         if OFFSET in self._columns:
-            columns[OFFSET] = pa.array(offsets_of_ranges(firsts, counts))
+            columns[OFFSET] = numbers(OFFSET, offsets_of_ranges(firsts, counts))
         if TIMESTAMP_TYPE in self._columns:
             types = ((rows[:, ATTRIBUTES] & LOG_APPEND_TIME_BIT) != 0).astype(np.int32)
-            columns[TIMESTAMP_TYPE] = pa.array(np.repeat(types, counts))
+            columns[TIMESTAMP_TYPE] = numbers(TIMESTAMP_TYPE, np.repeat(types, counts))
         return Decoded(int(counts.sum()), columns)
 
     # ---- rows
@@ -206,23 +208,22 @@ class Decoder:
     def _sent(self, decoded: Decoded, size: int) -> Iterator[pa.RecordBatch]:
         if not decoded.count:
             return
-        arrays = [
-            decoded.columns[column]
-            if column in self._decoded_columns
-            else self._constant(column, decoded.count)
-            for column in self._columns
-        ]
-        records = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         # One batch of the log may hold more than is good to send as one.
         rows = min(ROWS_PER_BATCH * 2, max(1, 2 * BYTES_PER_BATCH * decoded.count // (size + 1)))
         for start in range(0, decoded.count, rows):
-            yield records.slice(start, rows)
+            count = min(rows, decoded.count - start)
+            arrays = [
+                decoded.columns[column].slice(start, count)
+                if column in self._decoded_columns
+                else self._constant(column, count)
+                for column in self._columns
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _constant(self, column: str, count: int) -> pa.Array:
         known = self._constants.get(column)
         if known is None or len(known) < count:
-            value: Any = getattr(self._partition, column)
-            known = pa.repeat(pa.scalar(value, ARROW_TYPES[column]), count)
+            known = repeated(column, getattr(self._partition, column), count)
             self._constants[column] = known
         return known.slice(0, count)
 

@@ -108,10 +108,10 @@ def _decode_compiled(
     except ValueError as error:
         raise CorruptBatch(str(error)) from None
     columns = {}
-    for name, numbers in ((OFFSET, offsets), (TIMESTAMP, timestamps), (TIMESTAMP_TYPE, types)):
-        if numbers is not None:
+    for name, data in ((OFFSET, offsets), (TIMESTAMP, timestamps), (TIMESTAMP_TYPE, types)):
+        if data is not None:
             columns[name] = pa.Array.from_buffers(
-                ARROW_TYPES[name], count, [None, pa.py_buffer(numbers)]
+                ARROW_TYPES[name], count, [None, pa.py_buffer(data)]
             )
     for name, pieces in ((KEY, keys), (VALUE, values)):
         if pieces is not None:
@@ -234,6 +234,22 @@ def strings(array: pa.Array) -> pa.Array:
             for piece in array.to_pylist()
         ]
         return pa.array(replaced, pa.string())
+
+
+def numbers(column: str, values: npt.NDArray[Any]) -> pa.Array:
+    """A column of numbers, of its type already. `pa.array` makes the same, but first imports pandas
+    if that is installed, to ask it what the values are: half a second of a worker's first task."""
+    return pa.Array.from_buffers(ARROW_TYPES[column], len(values), [None, pa.py_buffer(values)])
+
+
+def repeated(column: str, value: str | int, count: int) -> pa.Array:
+    """A column with the same value `count` times, some ten thousand at most."""
+    if isinstance(value, int):
+        return numbers(column, np.full(count, value, np.int32))
+    text = value.encode()
+    places = np.arange(count + 1, dtype=np.int32) * np.int32(len(text))
+    buffers = [None, pa.py_buffer(places), pa.py_buffer(text * count)]
+    return pa.Array.from_buffers(ARROW_TYPES[column], count, buffers)
 
 
 def offsets_of_ranges(firsts: Integers, counts: Integers) -> Integers:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import subprocess
+import sys
 from datetime import datetime, timedelta, timezone
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -45,6 +47,24 @@ SAMPLE = [
     Record(0, NOW - 500, None, b""),
     Record(0, NOW + 70_000, b"", b"v" * 100),
 ]
+
+
+DECODE_AND_LOOK = """
+import sys
+from asyncbroker.client.cluster import TopicPartition
+from asyncbroker.client.reader import Fetched
+from asyncbroker.protocol.records import Record, build_batch
+from asyncbroker.spark.decoder import Decoder
+
+batch = memoryview(build_batch([Record(0, 0, b"key", b"value"), Record(0, 1, None, b"")]))
+partition = TopicPartition("flights", 3)
+every_number = ["topic", "partition", "offset", "timestampType"]
+for columns in (every_number, ["key", "value", "timestamp", *every_number]):
+    decoder = Decoder(columns, partition, 0, 9)
+    found = [*decoder.decode(Fetched(partition, batch, 0, 0, 0, 0, 0, [])), *decoder.rest()]
+    assert sum(map(len, found)) == 2
+assert "pyarrow" in sys.modules and "pandas" not in sys.modules
+"""
 
 
 nullable_bytes = st.none() | st.binary(max_size=80)
@@ -239,6 +259,12 @@ def test_a_huge_batch_is_sent_in_pieces() -> None:
     assert len(found) > 1
     assert max(records.nbytes for records in found) <= 2 * BYTES_PER_BATCH
     assert [row for records in found for row in records.column(1).to_pylist()] == list(range(40))
+
+
+@pytest.mark.skipif(native.RECORDS is None, reason="the portable way needs `pa.array`")
+def test_a_task_does_not_wait_for_pandas() -> None:
+    """PyArrow imports it where it is asked to make an array of something."""
+    subprocess.run([sys.executable, "-c", DECODE_AND_LOOK], check=True)
 
 
 @pytest.mark.parametrize("extension", WAYS)
