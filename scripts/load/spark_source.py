@@ -6,8 +6,9 @@ Called by `scripts/bench spark`. Every case (`spark_cases.py`) is run by each re
 and as CPU a row of all processes together: of the JVM, Python's workers and the broker, which is
 what can be compared on a machine that does something else as well.
 
-Two more things need sessions of their own: the first row of a small topic in a new session, and a
-topic of one partition with everything pinned to one core and to two.
+Two more things need processes of their own: the first rows of a small topic from nothing, by a
+session that has what its reader needs (of the connector jars that were fetched before), and a topic
+of one partition with everything pinned to one core and to two.
 
 What has been found is kept in a file after each of them, so that a case that fails, or an end by
 hand, takes only itself along; `--write-docs` makes the table of the docs of that file.
@@ -43,6 +44,7 @@ from spark_cases import (
 from spark_table import (
     FIRST_ROW_CASE,
     ONE_PARTITION_CASE,
+    SESSION_OF,
     Result,
     Run,
     Samples,
@@ -59,13 +61,11 @@ CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
 FIRST_ROW_ROUNDS_MAX: Final = 3
 
 
-def session(cores: int) -> Any:
+def session(cores: int, *, has_connector: bool = True) -> Any:
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    jars = Path(os.environ["ASYNCBROKER_CONNECTOR_CLASSPATH"]).read_text().strip()
     settings = {
-        "spark.jars": jars.replace(":", ","),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
@@ -75,6 +75,9 @@ def session(cores: int) -> Any:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
     }
+    if has_connector:
+        jars = Path(os.environ["ASYNCBROKER_CONNECTOR_CLASSPATH"]).read_text().strip()
+        settings["spark.jars"] = jars.replace(":", ",")
     builder = SparkSession.builder.master(f"local[{cores}]").appName("asyncbroker bench")
     for name, text in settings.items():
         builder = builder.config(name, text)
@@ -138,13 +141,13 @@ def measure(case: Case, place: Place, rounds: int, broker_pid: int) -> Result:
 # ---- sessions of their own
 
 
-def child(*arguments: str, pinned_to: str = "") -> float:
-    """What a child process of this file prints last."""
+def child(*arguments: str, pinned_to: str = "") -> list[float]:
+    """The numbers that a child process of this file prints last."""
     command = [sys.executable, __file__, *arguments]
     if pinned_to:
         command = ["taskset", "-c", pinned_to, *command]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return float(output.split()[-1])
+    return [float(number) for number in output.splitlines()[-1].split()]
 
 
 def one_partition(servers: str, rounds: int, cores: int) -> float:
@@ -160,14 +163,16 @@ def one_partition(servers: str, rounds: int, cores: int) -> float:
     return statistics.median(seconds[1:])
 
 
-def first_row(servers: str, reader: Reader) -> float:
-    """Seconds from a new session to the rows of a small topic."""
-    spark = session(2)
+def first_row(servers: str, reader: Reader) -> tuple[float, float]:
+    """Seconds from nothing to the rows of a small topic, and those of them until there is a
+    session, which has the connector's jars only if it needs them."""
     began = time.perf_counter()
+    spark = session(2, has_connector=not reader.is_ours)
+    session_seconds = time.perf_counter() - began
     Place(spark, servers, Path(), {}).frame(reader, SMALL).load().count()
     seconds = time.perf_counter() - began
     spark.stop()
-    return seconds
+    return seconds, session_seconds
 
 
 def by_cores(servers: str, rounds: int, broker_pid: int) -> dict[str, float]:
@@ -177,19 +182,24 @@ def by_cores(servers: str, rounds: int, broker_pid: int) -> dict[str, float]:
         pin = ["taskset", "-a", "-cp", pinned_to, str(broker_pid)]
         subprocess.run(pin, check=True, stdout=subprocess.DEVNULL)
         common = ("--servers", servers, "--rounds", str(rounds), "--cores", str(cores))
-        found[str(cores)] = child("--child", "one-partition", *common, pinned_to=pinned_to)
+        (found[str(cores)],) = child("--child", "one-partition", *common, pinned_to=pinned_to)
     return found
 
 
 def first_rows(servers: str, rounds: int) -> dict[str, float]:
-    """Median seconds by reader."""
-    return {
-        reader.name: statistics.median(
-            child("--child", "first-row", "--reader", reader.name, "--servers", servers)
-            for _ in range(min(rounds, FIRST_ROW_ROUNDS_MAX))
-        )
-        for reader in (OURS, CONNECTOR)
-    }
+    """Median seconds by reader, and those until there is a session; in turn, and after a first time
+    of each that finds nothing in the page cache."""
+    readers = (OURS, CONNECTOR)
+    found: dict[str, list[float]] = defaultdict(list)
+    for number in range(min(rounds, FIRST_ROW_ROUNDS_MAX) + 1):
+        for reader in readers:
+            whole, until_session = child(
+                "--child", "first-row", "--reader", reader.name, "--servers", servers
+            )
+            if number:
+                found[reader.name].append(whole)
+                found[SESSION_OF[reader.name]].append(until_session)
+    return {name: statistics.median(seconds) for name, seconds in found.items()}
 
 
 # ---- the whole
@@ -250,7 +260,7 @@ def main() -> int:
         return 0
     if arguments.child == "first-row":
         reader = next(reader for reader in READERS if reader.name == arguments.reader)
-        print(first_row(arguments.servers, reader))
+        print(*first_row(arguments.servers, reader))
         return 0
     if arguments.write_docs:
         put_into(PAGE, table(load(KEPT)))
