@@ -351,7 +351,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def _finish(self, response: object) -> None:
         """The request in progress has its response, or has failed with an exception."""
-        waiting = self._end_wait()
+        # As in `_end_wait`: each request that has waited comes here.
+        waiting, self._waiting = self._waiting, None
+        assert waiting is not None
+        self._waiting_bytes = 0
+        if self._lost_callbacks:
+            self._lost_callbacks.clear()
         output: list[bytes] = []
         outcome = self._serving.finish(waiting, response, self.context, output)
         if self._is_closing:

@@ -219,6 +219,10 @@ class Dispatcher:
         output: list[bytes],
     ) -> Outcome:
         """Answers a request that had to wait with what its awaitable came to."""
+        if response.__class__ is bytes:
+            # A shortcut has packed it.
+            output.append(response)
+            return len(response)
         route, correlation_id = waiting.route, waiting.correlation_id
         try:
             if isinstance(response, BaseException):
