@@ -18,6 +18,7 @@ import threading
 from collections.abc import Iterator
 from typing import Final
 
+from asyncbroker.log import time_entries
 from asyncbroker.log.batch_place import header_in_place
 from asyncbroker.log.damage import DamagedRange, Holes, hole_of
 from asyncbroker.log.errors import CorruptIndex, CorruptLog, WouldBlock
@@ -199,8 +200,8 @@ class Segment:
             entry = self.offset_index.last()
             largest = self.time_index.last()
             position = 0 if entry is None else entry[1]
-            if (entry is None or self._offset_entry_is_true(entry)) and (
-                position == 0 if largest is None else self._time_entry_is_true(largest, entry)
+            if (entry is None or self.offset_entry_is_true(entry)) and (
+                position == 0 if largest is None else time_entries.is_true(self, largest, entry)
             ):
                 self._start_from(entry, largest)
                 return position
@@ -213,7 +214,7 @@ class Segment:
         the position of that entry's batch: from there on `note` must see every batch."""
         try:
             entry = self.offset_index.floor_by_key(offset - self.base_offset - 1)
-            if entry is not None and self._offset_entry_is_true(entry):
+            if entry is not None and self.offset_entry_is_true(entry):
                 self.offset_index.drop_after_value(entry[1] - 1)
                 before = self.offset_index.last()
                 self.time_index.drop_after_value(-1 if before is None else before[0])
@@ -222,7 +223,7 @@ class Segment:
                 if (
                     before is not None
                     and largest is not None
-                    and self._time_entry_is_true(largest, before)
+                    and time_entries.is_true(self, largest, before)
                     and self.offset_index.last() == before
                 ):
                     self._start_from(before, largest)
@@ -268,7 +269,7 @@ class Segment:
                 raise CorruptIndex(f"{self.offset_index.path} has no entries")
             if start >= self.size and key is not None:
                 raise CorruptIndex(f"{self.offset_index.path}: {entry} is beyond the end")
-            for last_offset, position, _ in self._steps(start, limit, may_block):
+            for last_offset, position, _ in self.steps(start, limit, may_block):
                 if key is not None and last_offset - self.base_offset != key:
                     raise CorruptIndex(f"{self.offset_index.path}: no batch ends with entry {key}")
                 if last_offset >= offset:
@@ -293,14 +294,14 @@ class Segment:
             start = position
         elif (stop - start) * 8 < stop - position:
             return start
-        for _, begin, size in self._steps(start, min(stop, limit), may_block):
+        for _, begin, size in self.steps(start, min(stop, limit), may_block):
             if begin + size > stop:
                 break
             start = begin + size
         return start
 
     def batch_size_at(self, position: int, *, may_block: bool = True) -> int:
-        _, _, size = next(self._steps(position, position + _STEP.size, may_block))
+        _, _, size = next(self.steps(position, position + _STEP.size, may_block))
         return size
 
     def header_at(self, position: int) -> BatchHeader:
@@ -363,7 +364,11 @@ class Segment:
             reason = "no timestamps are known"
             try:
                 last = self.time_index.last()
-                if last is not None and self._time_entry_is_true(last):
+                if (
+                    last is not None
+                    and time_entries.is_true(self, last)
+                    and time_entries.is_largest(self, last[0])
+                ):
                     self.offset_of_largest_timestamp = self.base_offset + last[1]
                     self._largest_timestamp = self.indexed_timestamp = last[0]
                     return last[0]
@@ -379,7 +384,7 @@ class Segment:
             entry = self.time_index.floor_by_key(timestamp - 1)
             if entry is None:
                 return self.base_offset
-            if self._time_entry_is_true(entry):
+            if time_entries.is_true(self, entry):
                 return self.base_offset + entry[1] + 1
             reason = f"{self.time_index.path}: no batch has timestamp {entry[0]}"
         except CorruptIndex as damage:
@@ -389,7 +394,7 @@ class Segment:
 
     # ---- helpers
 
-    def _steps(self, position: int, limit: int, may_block: bool) -> Iterator[tuple[int, int, int]]:
+    def steps(self, position: int, limit: int, may_block: bool) -> Iterator[tuple[int, int, int]]:
         """Last offset, position and size of each batch from `position` on that begins below
         `limit`."""
         file = self.open_file(may_block=may_block)
@@ -427,7 +432,7 @@ class Segment:
             entry = self.offset_index.floor_by_value(position, may_block=may_block)
             if entry is not None and (hole := self._hole_of(entry)) is not None:
                 return hole.position
-            if entry is None or self._offset_entry_is_true(entry, may_block=may_block):
+            if entry is None or self.offset_entry_is_true(entry, may_block=may_block):
                 return 0 if entry is None else entry[1]
             reason = f"{self.offset_index.path} points at no batch: {entry}"
         except CorruptIndex as damage:
@@ -435,32 +440,18 @@ class Segment:
         self._rebuild(reason, may_block)
         return self._last_boundary(position, may_block)
 
-    def _offset_entry_is_true(self, entry: tuple[int, int], *, may_block: bool = True) -> bool:
+    def offset_entry_is_true(self, entry: tuple[int, int], *, may_block: bool = True) -> bool:
         key, position = entry
         if position + _STEP.size > self.size or position in self.holes:
             return False
         try:
-            steps = self._steps(position, position + _STEP.size, may_block)
+            steps = self.steps(position, position + _STEP.size, may_block)
             return next(steps)[0] - self.base_offset == key
         except CorruptLog:
             return False  # the bytes there are not a batch, so the entry is not true
 
     def _hole_of(self, entry: tuple[int, int]) -> DamagedRange | None:
         return hole_of(self.holes, self.base_offset + entry[0], entry[1]) if self.holes else None
-
-    def _time_entry_is_true(
-        self, entry: tuple[int, int], near: tuple[int, int] | None = None
-    ) -> bool:
-        """`near` is an offset entry that is true; if it comes before the batch in question, the
-        rest of the offset index is not read."""
-        timestamp, key = entry
-        offset = self.base_offset + key
-        if near is not None and near[0] <= key:
-            steps = self._steps(near[1], self.size, True)
-            position = next((at for last_offset, at, _ in steps if last_offset >= offset), None)
-        else:
-            position = self.position_of(offset, self.size)
-        return position is not None and self.header_at(position).max_timestamp == timestamp
 
     def _rebuild(self, reason: str, may_block: bool) -> None:
         """Builds the stored part of both indexes anew, in memory, from the log."""

@@ -59,13 +59,15 @@ class Run:
     """Recordings and states in one folder, which is made and removed by the caller."""
 
     folder: Path
+    # How large the disk is; None: as large as it likes.
+    disk_mb: int | None = None
     counts: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
 
     def go(self, seed: int, load_seconds: float, states: int, until: float) -> None:
         """One recording and its states, until something is wrong."""
         library = compile_recorder(self.folder)
-        load = record(seed, load_seconds, library, self.folder)
+        load = record(seed, load_seconds, library, self.folder, disk_mb=self.disk_mb)
         self.counts["recordings"] += 1
         self.counts["ends in recordings"] += len(load.after_kill)
         self.counts["operations"] += len(load.history.operations)
@@ -177,10 +179,18 @@ def _ways(random: Random) -> tuple[str, Choose]:
     return way, choices[way] if way in choices else sampled(random)
 
 
-def run(seed: int, *, load_seconds: float, states: int, seconds: float, folder: Path) -> Run:
+def run(
+    seed: int,
+    *,
+    load_seconds: float,
+    states: int,
+    seconds: float,
+    folder: Path,
+    disk_mb: int | None = None,
+) -> Run:
     """One recording after another, each with a seed of its own, until the time is over or something
     is wrong."""
-    done = Run(folder)
+    done = Run(folder, disk_mb)
     until = time.monotonic() + seconds
     logging.getLogger("asyncbroker").setLevel(logging.CRITICAL + 1)
     while time.monotonic() < until and not done.problems:
@@ -196,6 +206,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--load-seconds", type=float, default=LOAD_SECONDS)
     parser.add_argument("--states", type=int, default=STATES)
+    parser.add_argument("--disk-mb", type=int, help="a disk that is full now and then; takes root")
     options = parser.parse_args()
     parent = folder_for_recordings(Path(tempfile.gettempdir()))
     folder = Path(tempfile.mkdtemp(prefix="power-", dir=parent))
@@ -206,6 +217,7 @@ def main() -> int:
         states=options.states,
         seconds=seconds,
         folder=folder,
+        disk_mb=options.disk_mb,
     )
     for what, count in sorted(done.counts.items()):
         print(f"{count:10}  {what}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from asyncbroker.tests.simulation.admins import ANY_TIME, Admin, TopicSpec
 from asyncbroker.tests.simulation.client import Shared, place_of
 from asyncbroker.tests.simulation.consumers import Member, Reader
 from asyncbroker.tests.simulation.simulate import COMPACTED, EXPIRING
-from compat_tests.chaos.nemesis import ChaosBroker
+from compat_tests.chaos.nemesis import ChaosBroker, fill
 from compat_tests.chaos.power_clients import (
     LifeChurn,
     NextMember,
@@ -82,29 +83,66 @@ def assignments(settings: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(f"{name}={text}" for name, text in settings.items())
 
 
-def record(seed: int, seconds: float, library: Path, folder: Path) -> Load:
-    """Runs a broker on `folder`/data for about so long, recorded."""
+def record(
+    seed: int, seconds: float, library: Path, folder: Path, *, disk_mb: int | None = None
+) -> Load:
+    """Runs a broker in `folder` for about so long, recorded. With `disk_mb` its disk has so much
+    room, and is full now and then; that takes root."""
     random = Random(seed)
-    directory, records = folder / "data", folder / "records"
-    for path in (directory, records):
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    load = Load(seed, directory, records, settings_of(random))
+    disk, records = folder / "disk", folder / "records"
+    shutil.rmtree(disk, ignore_errors=True)
+    records.unlink(missing_ok=True)
+    disk.mkdir()
+    load = Load(seed, disk / "data", records, settings_of(random))
+    if disk_mb is None:
+        _record(load, library, random, seconds)
+        return load
+    load.settings["asyncbroker.reserve.bytes"] = random.choice(["65536", "262144"])
+    options = ("-t", "tmpfs", "-o", f"size={disk_mb}m", "tmpfs")
+    subprocess.run(["mount", *options, str(disk)], check=True)
+    try:
+        _record(load, library, random, seconds, filler=disk / "filler")
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+    return load
+
+
+def _record(
+    load: Load, library: Path, random: Random, seconds: float, *, filler: Path | None = None
+) -> None:
+    directory = load.directory
     sync_us = random.choice([0, 2_000, 20_000])
     broker = ChaosBroker(directory, assignments(load.settings))
     # The directory that is recorded is there: its own name is durable.
     directory.mkdir()
-    broker.environment = recorded(library, directory, records, sync_us)
+    broker.environment = recorded(library, directory, load.records, sync_us)
     broker.start()
     try:
-        asyncio.run(_work(load, broker, random, seconds))
+        asyncio.run(_work(load, broker, random, seconds, filler))
     finally:
         broker.kill()
     load.after_kill.append(fingerprint(directory))
     shutil.rmtree(directory)
-    return load
 
 
-async def _work(load: Load, broker: ChaosBroker, random: Random, seconds: float) -> None:
+async def _fill_now_and_then(filler: Path, random: Random, is_serving: asyncio.Event) -> None:
+    """Takes all the room that there is, and gives it back; not while the broker starts, which needs
+    more than a small reserve."""
+    while True:
+        await asyncio.sleep(random.random())
+        await is_serving.wait()
+        fill(filler)
+        await asyncio.sleep(random.random())
+        _remove(filler)
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+async def _work(
+    load: Load, broker: ChaosBroker, random: Random, seconds: float, filler: Path | None
+) -> None:
     loop = asyncio.get_running_loop()
     failures: list[str] = []
     loop.set_exception_handler(lambda _, context: failures.append(str(context)))
@@ -112,11 +150,16 @@ async def _work(load: Load, broker: ChaosBroker, random: Random, seconds: float)
     network: Any = shared.network
     _point(network, broker)
     tasks = [loop.create_task(work) for work in _clients(load, shared, random)]
+    is_serving = asyncio.Event()
+    is_serving.set()
+    if filler is not None:
+        tasks.append(loop.create_task(_fill_now_and_then(filler, random, is_serving)))
     left = seconds
     while left > 0:
         life = min(left, LIFE_SECONDS_MAX * random.uniform(0.2, 1.0))
         left -= life
         await asyncio.sleep(life)
+        is_serving.clear()
         if random.random() < 0.7:
             await loop.run_in_executor(None, broker.kill)
             how = End.KILL
@@ -125,7 +168,10 @@ async def _work(load: Load, broker: ChaosBroker, random: Random, seconds: float)
             how = End.STOP
         load.history.add(Ended(how, time.monotonic()))
         load.after_kill.append(fingerprint(load.directory))
+        if filler is not None:
+            _remove(filler)
         await loop.run_in_executor(None, broker.start)
+        is_serving.set()
     load.topics, load.topic_ids = dict(shared.topics), dict(shared.topic_ids)
     load.complaints += shared.complaints
     world: Any = shared.world

@@ -5,6 +5,7 @@ too small, retention would delete the segment before its time.
 from __future__ import annotations
 
 from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.index import TIME_INDEX
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.tests.crash_disk import synced_only
 from asyncbroker.log.tests.crash_files import CrashFiles
@@ -78,3 +79,18 @@ def test_an_index_that_is_built_anew_ends_with_the_largest_time() -> None:
     assert len(log.segments[1].offset_index) == 3
     log = reopened(log, files)
     assert are_times_known(log)
+
+
+def test_an_index_of_times_that_has_lost_its_end_is_built_anew() -> None:
+    files = MemoryFiles()
+    log = open_log(files, config=CONFIG)
+    append_over_time(log)
+    log = reopened(log, files)
+    segment = log.segments[1]
+    path = f"{segment.path}.timeindex"
+    whole = files.read_whole(path)
+    for size in range(0, len(whole), TIME_INDEX.entry_bytes):
+        files.write_whole(path, whole[:size])
+        log = reopened(log, files)
+        assert are_times_known(log)
+    assert files.read_whole(path) == whole
