@@ -1,8 +1,8 @@
 """Whether the last entry of a segment's time index tells the truth: that a batch has this time, and
 that none of the segment has a later one.
 
-The index has no checksum, and a crash or damage can take its end. Retention judges by its last entry:
-were that of an earlier time, records would be deleted before theirs has come.
+The index has no checksum, and a crash or damage can take its end. Retention judges a segment by its
+last entry: were that of an earlier time, records would be deleted before theirs has come.
 """
 
 from __future__ import annotations
