@@ -12,9 +12,10 @@ first header is what the second one says, or what the third one's follows from. 
 behind are searched for what looks like a batch. A record's value may contain one, even several in a
 row, so a find only counts if the CRC of the damaged batch fits all that lies before the find, or if
 the batches after it, each by the length of the one before, go on to the end of the file, or to
-exactly the offset up to which the log was promised, or for longer than any one batch can be. Where
-none of that helps, which takes several damaged batches near one another, what lies between them is
-given up with them.
+exactly the offset up to which the log was promised, or for longer than any one batch can be. One
+whose offset is the one that the damaged header says comes next may be followed by batches of wrong
+lengths: there the CRC says how far they go. Where none of that helps, which takes several damaged
+batches near one another, what lies between them is given up with them.
 
 Memory is bounded whatever a damaged length says. Only reads; what is made of the outcome, and
 whether damage was promised data or the torn end of a crash, is the caller's.
@@ -316,16 +317,25 @@ class BatchScan:
             found = self._offset_behind(claim, claim.end, next_offset)
             if found is not None:
                 return claim.end, found
+        tries_left = _CHAIN_MAX
+        for at, own_offset, crc in self._candidates_summed(position, next_offset):
+            if crc == claim.crc:
+                # It was only the length that led elsewhere, or what else no CRC covers.
+                return at, self._offset_behind(claim, at, next_offset)
+            is_claimed = own_offset in claim.offsets and tries_left > 0
+            tries_left -= is_claimed
+            if self._goes_on(at) or (is_claimed and self._goes_on(at, over_lengths=True)):
+                return at, own_offset
+        return self.limit, self.end_offset
+
+    def _candidates_summed(self, position: int, next_offset: int) -> Iterator[tuple[int, int, int]]:
+        """What looks like a good batch behind damage at `position`: its position, its offset, and
+        the CRC of a batch that would end there; -1 where none can."""
         summed_to, summed = position + ATTRIBUTES_AT, 0
         for at, own_offset in self.candidates(position + 1, next_offset):
             if at >= position + BATCH_HEADER_BYTES:
                 summed_to, summed = at, self._crc(summed_to, at, summed)
-                if summed == claim.crc:
-                    # It was only the length that led elsewhere, or what else no CRC covers.
-                    return at, self._offset_behind(claim, at, next_offset)
-            if self._goes_on(at):
-                return at, own_offset
-        return self.limit, self.end_offset
+            yield at, own_offset, summed if summed_to == at else -1
 
     def _claim(self, position: int, next_offset: int) -> _Claim:
         """What stands at `position`, taken for a header."""
@@ -393,8 +403,9 @@ class BatchScan:
         is_possible &= header.next_offset <= self._offset_limit(next_offset)
         return header.base_offset if is_possible else None
 
-    def _goes_on(self, position: int) -> bool:
-        """Whether what follows the batch at `position` shows that it is no part of another."""
+    def _goes_on(self, position: int, *, over_lengths: bool = False) -> bool:
+        """Whether what follows the batch at `position` shows that it is no part of another: batches
+        by their lengths, or, `over_lengths`, batches with good CRCs, wherever these end."""
         start = position
         next_offset = -1
         while position < self.limit and position - start <= self.batch_bytes_max:
@@ -402,9 +413,15 @@ class BatchScan:
             if hole is not None:
                 return True
             try:
-                header = self._header(position)
+                header = self._whole(position) if over_lengths else self._header(position)
             except _Bad:
-                return next_offset == self.promised_offset
+                if next_offset == self.promised_offset:
+                    return True
+                behind = self._end_by_crc(position, next_offset) if over_lengths else None
+                if behind is None:
+                    return False
+                position = behind
+                continue
             if header.base_offset < next_offset and not self._is_crc_right(header, position):
                 return False
             if header.base_offset == self.promised_offset:
@@ -412,6 +429,17 @@ class BatchScan:
             next_offset = header.next_offset
             position += header.size
         return True
+
+    def _end_by_crc(self, position: int, next_offset: int) -> int | None:
+        """Where the batch at `position` ends by its CRC, whatever its length says: where another
+        good one begins."""
+        crc = self._claim(position, next_offset).crc
+        for at, _, summed in self._candidates_summed(position, next_offset):
+            if at - position > self.batch_bytes_max:
+                break
+            if summed == crc:
+                return at
+        return None
 
     def _read(self, position: int, size: int, *, is_ahead: bool = False) -> memoryview:
         """Up to `size` bytes, at most a chunk's; fewer at the end of the file. What lies before a

@@ -63,6 +63,13 @@ class Outcome(NamedTuple):
     refused: list[int]
 
 
+def stamped(offset: int, *values: bytes) -> bytearray:
+    """A batch at an offset."""
+    written = batch(*values)
+    stamp(written, offset, 0)
+    return written
+
+
 def scanned(seed: int, damages: dict[str, Damage], count: int, *, is_newest: bool) -> Outcome:
     """What a scan makes of a log without gaps of which `count` batches are damaged."""
     chance = random.Random(seed)
@@ -71,8 +78,7 @@ def scanned(seed: int, damages: dict[str, Damage], count: int, *, is_newest: boo
     offset = 0
     for _ in range(COUNT):
         values = [b"x" * chance.randrange(5, 40) for _ in range(chance.randrange(1, 4))]
-        written = batch(*values)
-        stamp(written, offset, 0)
+        written = stamped(offset, *values)
         places.append((len(data), offset))
         offset = read_header(written).next_offset
         data += written
@@ -122,6 +128,25 @@ def test_one_that_is_damaged_in_any_way_takes_no_other_with_it(is_newest: bool) 
         assert outcome == ([], []), seed
 
 
+def test_between_one_that_is_all_damaged_and_one_of_a_wrong_length_none_is_refused() -> None:
+    for seed in range(SEEDS):
+        chance = random.Random(seed)
+        data = bytearray()
+        places = []
+        for offset in range(6):
+            places.append(len(data))
+            data += stamped(offset, b"x" * chance.randrange(5, 40))
+        for number, damages in ((1, ("payload", "length")), (3, ("length",))):
+            at, end = places[number : number + 2]
+            for name in damages:
+                OTHERS[name](data, at, end - at, chance)
+        file = MemoryFiles().open("log", create=True)
+        file.pwrite(data, 0)
+        scan = BatchScan(file, 0, len(data), promised_offset=6)
+        good = [each.position for each in scan.run(0, 0) if isinstance(each, GoodBatch)]
+        assert good == [places[number] for number in (0, 2, 4, 5)], seed
+
+
 def test_of_two_that_are_damaged_in_any_way_none_is_served_at_another_offset() -> None:
     for seed in range(SEEDS):
         assert scanned(seed, {**OFFSETS, **OTHERS}, 2, is_newest=True).moved == [], seed
@@ -137,9 +162,7 @@ def test_a_log_with_gaps_is_read_once() -> None:
     data = bytearray()
     offset = 0
     while len(data) < 5 << 20:
-        written = batch(bytes(100_000))
-        stamp(written, offset, 0)
-        data += written
+        data += stamped(offset, bytes(100_000))
         offset += 2
     file = MemoryFiles().open("log", create=True)
     file.pwrite(data, 0)
