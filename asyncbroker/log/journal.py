@@ -140,6 +140,8 @@ class Journal:
         # Where the last release has left it with nothing in it.
         self._empty_at = self._head
         self._lock = threading.Lock()
+        # Somebody waits for it: the event loop, which never does, would be there first each time.
+        self._is_wanted = False
         self.round_count = 0
         """Rounds that were written since the start, those that only free something aside."""
 
@@ -233,7 +235,9 @@ class Journal:
     def head(self) -> int:
         """Where the next round goes: all before it is durable, and noted by its logs. Waits for the
         round that is under way."""
+        self._is_wanted = True
         with self._lock:
+            self._is_wanted = False
             return self._head
 
     def append(
@@ -270,8 +274,8 @@ class Journal:
     ) -> Begun | None:
         """For the event loop, and without a wait: a round of stretches whose bytes were read. It is
         the caller's to write, and nobody else comes to the journal until `end`. None if that is
-        for `append` to do, since somebody is there already or something is not as usual."""
-        if not self._lock.acquire(blocking=False):
+        for `append` to do, since somebody is or wants to be there, or something is not as usual."""
+        if self._is_wanted or not self._lock.acquire(blocking=False):
             return None
         begun: Begun | None = None
         try:
@@ -301,7 +305,9 @@ class Journal:
     def release(self, position: int) -> None:
         """Frees everything below a `head` that was read before the files were synced. The recovery
         points must be recorded."""
+        self._is_wanted = True
         with self._lock:
+            self._is_wanted = False
             if self._file is None or position <= self._live_from or self._head == self._empty_at:
                 return
             is_empty = position == self._head

@@ -187,6 +187,30 @@ async def test_a_round_waits_in_a_worker_for_who_is_at_the_journal(tmp_path: Pat
         assert made.partitions[0].log.durable_end_offset == found.end_offset
 
 
+async def test_who_waits_for_the_journal_comes_before_the_next_round(tmp_path: Path) -> None:
+    """Otherwise the loop, which never lets go for long, would keep it from ever being freed."""
+    async with rounds(tmp_path / "data") as made:
+        for _ in range(5):
+            wait = made.append_to(made.partitions[0])
+            found = made.partitions[0].log.stretch_for_journal(0, 4096)
+            assert found is not None
+            data = found.read()
+            assert data is not None
+            first = made.journal.begin([found], [data])
+            assert first is not None
+            waiting = threading.Thread(target=lambda: made.journal.head)
+            waiting.start()
+            while not made.journal._is_wanted:
+                os.sched_yield()
+            made.journal.end(first, None)
+            second = made.journal.begin([found], [data])
+            if second is not None:
+                # Then that thread has been there already.
+                made.journal.end(second, None)
+            waiting.join()
+            await wait
+
+
 async def test_closing_waits_for_the_round_under_way_and_ends_the_thread(tmp_path: Path) -> None:
     async with rounds(tmp_path / "data") as made:
         waits = [made.append_to(partition) for partition in made.partitions]
