@@ -138,7 +138,7 @@ KAFKA_PYTHON: Final = OwnSuite(
         ),
         (
             r"version_infer",
-            "it takes a broker for a Kafka 4.3 that has the APIs of share groups, among others",
+            "it knows a Kafka 4.3 by APIs that this broker does not have, as those of share groups",
         ),
     ),
     skips=((r"Requires KAFKA_VERSION < 0.10.1$", "it is for Kafka 0.10.0 and older alone"),),
@@ -158,7 +158,7 @@ CONFLUENT_WITHOUT: Final = (
         "it ends before its first test, where it prints the version of the client of today",
     ),
     ("`schema_registry`", "it tests clients of a schema registry, which is another server"),
-    ("`share_consumer`, and the folders whose names begin so", NO_SHARE_GROUPS),
+    ("What begins with `share_consumer`", NO_SHARE_GROUPS),
 )
 
 CONFLUENT_KAFKA: Final = OwnSuite(

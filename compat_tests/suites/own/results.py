@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -121,8 +121,9 @@ def _reasons(suite: OwnSuite, outcomes: dict[str, Outcome]) -> str:
         return ""
     failed = _by_reason(here.failed, suite.reason)
     lines = [
-        f"- {reason}: {_counted(tests, 'fails', 'fail')}{_there(tests, there)}: {_names(tests)}"
+        f"- {reason}: {_counted(chosen, 'fails', 'fail')}{words}: {_names(chosen)}"
         for reason, tests in failed.items()
+        for words, chosen in _there(tests, there)
     ]
     only_there = [test for test in there.failed if test not in here.failed] if there else []
     lines += [
@@ -151,21 +152,21 @@ def _counted(tests: list[str], one: str, many: str) -> str:
     return f"1 {one}" if len(tests) == 1 else f"{len(tests)} {many}"
 
 
-def _there(tests: list[str], there: Outcome | None) -> str:
-    """How Apache Kafka does in tests that fail here."""
+def _there(tests: list[str], there: Outcome | None) -> Iterator[tuple[str, list[str]]]:
+    """Tests that fail here, by what becomes of them with Apache Kafka."""
     if there is None:
-        return ""
-    counts = {
-        "fail": sum(test in there.failed for test in tests),
-        "are skipped": sum(test in there.skipped for test in tests),
-    }
-    counts["pass"] = len(tests) - sum(counts.values())
-    words = (
-        f"{'all' if count == len(tests) else count} {word}"
-        for word, count in counts.items()
-        if count
-    )
-    return f" (with Apache Kafka {', '.join(words)})"
+        yield "", tests
+        return
+    failed = [test for test in tests if test in there.failed]
+    skipped = [test for test in tests if test in there.skipped]
+    passed = [test for test in tests if test not in failed and test not in skipped]
+    for words, chosen in (
+        (", not so with Apache Kafka", passed),
+        (", with Apache Kafka too", failed),
+        (", skipped with Apache Kafka", skipped),
+    ):
+        if chosen:
+            yield words, chosen
 
 
 def _names(tests: list[str]) -> str:
