@@ -154,7 +154,7 @@ CONFLUENT_KNOWN: Final = (
 )
 CONFLUENT_WITHOUT: Final = (
     (
-        "`integration_test.py`",
+        "The program `integration_test`",
         "it ends before its first test, where it prints the version of the client of today",
     ),
     ("`schema_registry`", "it tests clients of a schema registry, which is another server"),
