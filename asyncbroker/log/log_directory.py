@@ -428,8 +428,8 @@ class LogDirectory:
     @property
     def failure(self) -> OSError | None:
         """The fsync that failed, whatever for: nobody knows what the disk has then."""
-        with self._mutex:
-            return next((log.failure for log in self.logs.values() if log.failure), None)
+        # The event loop asks, and the mutex is held while files are written.
+        return next((log.failure for log in list(self.logs.values()) if log.failure), None)
 
     @property
     def is_crowded(self) -> bool:
