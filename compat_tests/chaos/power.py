@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -193,9 +194,11 @@ def run(
     done = Run(folder, disk_mb)
     until = time.monotonic() + seconds
     logging.getLogger("asyncbroker").setLevel(logging.CRITICAL + 1)
-    while time.monotonic() < until and not done.problems:
-        done.go(seed, load_seconds, states, until)
-        seed += 1
+    # Ctrl-C ends a run with what it has done so far.
+    with suppress(KeyboardInterrupt):
+        while time.monotonic() < until and not done.problems:
+            done.go(seed, load_seconds, states, until)
+            seed += 1
     return done
 
 
