@@ -60,7 +60,7 @@ _TIMEOUT_S_MIN: Final = 0.001
 
 Response = TypeVar("Response")
 
-# Later versions of these name topics by ids, which this client would have to look up first.
+# Later versions of these name topics by ids, which have to be looked up first.
 NEWEST_WITH_NAMES: Final = {"OffsetCommit": 9, "OffsetFetch": 9}
 
 
@@ -222,13 +222,16 @@ class Connection:
             self._socket.close()
             self._socket = None
 
-    def version_of(self, request: type) -> int:
-        """The version in which requests of this class are sent; raises `UnsupportedVersion`."""
+    def version_of(self, request: type, *, with_topic_ids: bool = False) -> int:
+        """The version in which requests of this class are sent; raises `UnsupportedVersion`. Only
+        `with_topic_ids` it is one in which topics go by their ids."""
         api = _api_of(request)
         theirs = self._versions.get(api.key)
         if theirs is None:
             raise UnsupportedVersion(f"broker {self.address} does not serve {api.name}")
-        newest = NEWEST_WITH_NAMES.get(api.name, api.versions.last)
+        newest = api.versions.last
+        if not with_topic_ids:
+            newest = NEWEST_WITH_NAMES.get(api.name, newest)
         version = min(newest, theirs.last)
         if version < max(api.versions.first, theirs.first):
             raise UnsupportedVersion(

@@ -49,6 +49,7 @@ from asyncbroker.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
+from asyncbroker.protocol.schema import ZERO_UUID
 
 DEAD: str = "Dead"
 """What DescribeGroups calls the state of a group that does not exist."""
@@ -181,6 +182,8 @@ def commit_offsets(
 
     def commit(connection: Connection, deadline: Deadline) -> None:
         request = OffsetCommitRequest(group_id)
+        ids = _topic_ids(cluster, connection, {each.topic for each in offsets}, deadline)
+        version = connection.version_of(OffsetCommitRequest, with_topic_ids=bool(ids))
         for topic, indexes in by_topic(offsets):
             rows = []
             for index in indexes:
@@ -190,15 +193,38 @@ def commit_offsets(
                         index, committed.offset, committed.leader_epoch, committed.metadata
                     )
                 )
-            request.topics.append(OffsetCommitRequestTopic(topic, partitions=rows))
-        response = connection.request(request, OffsetCommitResponse, deadline)
+            request.topics.append(
+                OffsetCommitRequestTopic(topic, ids.get(topic, ZERO_UUID), partitions=rows)
+            )
+        connection.send(request, deadline, version=version)
+        response = connection.receive(OffsetCommitResponse, deadline)
+        names = {topic_id: topic for topic, topic_id in ids.items()}
         for answered in response.topics:
+            name = answered.name or names.get(answered.topic_id, "")
             for row in answered.partitions:
-                partition = TopicPartition(answered.name, row.partition_index)
+                partition = TopicPartition(name, row.partition_index)
                 subject = f"{_subject(group_id)}, {partition}"
                 _check(row.error_code, "OffsetCommit", subject, connection)
 
     at_coordinator(cluster, group_id, commit)
+
+
+def _topic_ids(
+    cluster: Cluster, connection: Connection, topics: Collection[str], deadline: Deadline
+) -> dict[str, bytes]:
+    """The ids by which topics go in an OffsetCommit to this coordinator. None if they go by their
+    names: where it knows no such version, or the topics have no ids or are not there, which it then
+    says itself."""
+    newest = connection.version_of(OffsetCommitRequest, with_topic_ids=True)
+    if newest == connection.version_of(OffsetCommitRequest):
+        return {}
+    try:
+        ids = {topic: cluster.topic_id(topic, deadline) for topic in topics}
+    except BrokerError as error:
+        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        return {}
+    return {} if ZERO_UUID in ids.values() else ids
 
 
 def at_coordinator(
