@@ -30,7 +30,9 @@ error. **failed**: it does not work. –: the client has no such thing, or its t
 try. Numbers lead to reasons below each table.
 
 Where a row says "members come and leave": one member has all four partitions; a second joins, and
-each has two; all records are read, each once; the second leaves, and the first has them all.
+each has two; all records are read, each once; the second leaves, and the first has them all. Where
+it says "members come and go": up to four, at random, while records are sent; at no moment has a
+partition two owners, nor is it without one for long.
 """
 
 
