@@ -168,5 +168,6 @@ LIBRDKAFKA_SASL: Final = OwnSuite(
     settings=("connections.max.reauth.ms=5000", ONE_REPLICA),
     users=(USER,),
     known=((r"do_test_txn_producer$", NO_TRANSACTIONS),),
+    there=((r"do_test_consumer$", THREE_BROKERS),),
     shared="librdkafka",
 )
