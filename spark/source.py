@@ -25,7 +25,6 @@ from asyncbroker.spark.collector import spare_loaded_modules
 from asyncbroker.spark.columns import chosen_schema, full_schema
 from asyncbroker.spark.offset_limits import stream_limits
 from asyncbroker.spark.options import ReadOptions, warn_of_ineffective
-from asyncbroker.spark.reader import BatchReader
 from asyncbroker.spark.typed_schema import with_formats
 
 if TYPE_CHECKING:
@@ -73,6 +72,9 @@ class AsyncbrokerDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns in `schema`. Raises ValueError for options or columns."""
+        # Spark has other workers look for formats and schemas, which are to start fast.
+        from asyncbroker.spark.reader import BatchReader
+
         spare_loaded_modules()
         warn_of_ineffective(self.options)
         return BatchReader(ReadOptions.parse(self.options), schema)

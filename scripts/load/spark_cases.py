@@ -1,9 +1,10 @@
 """What `scripts/bench spark` measures: the topics, the readers, and a case for each kind of query.
 
 A case is prepared, which does not count, and gives what is run and timed. Every reader runs it on
-the same topics in the same session. Of ours nothing is tuned; the connector is also measured
-"tuned": fetches of 8 MB, polls of 50,000 records, a large receive buffer, and large batches when it
-writes. Nothing is known here of rounds, medians and tables.
+the same topics in the same session; so does, where something is read, `spark_ceiling.py`. Of ours
+nothing is tuned; the connector is also measured "tuned": fetches of 8 MB, polls of 50,000 records,
+a large receive buffer, and large batches when it writes. Nothing is known here of rounds, medians
+and tables.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ class Reader:
     writing: dict[str, str] = field(default_factory=dict)
 
     @property
-    def is_ours(self) -> bool:
-        return self.form == "asyncbroker"
+    def has_projection(self) -> bool:
+        """Whether the user's schema says which columns are wanted, and of what types."""
+        return self.form in ("asyncbroker", "ceiling")
 
 
 OURS: Final = Reader("ours", "asyncbroker")
@@ -68,6 +70,7 @@ TUNED: Final = Reader(
     },
 )
 READERS: Final = (OURS, CONNECTOR, TUNED)
+CEILING: Final = Reader("ceiling", "ceiling")
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,18 @@ class Place:
         chosen = {"subscribe": topic, **reader.reading, **options}
         if "assign" in options:
             del chosen["subscribe"]
+        if reader == CEILING:
+            chosen |= self.in_memory(topic, 2 if "assign" in options else 1)
         frame = self.spark.read.format(reader.form)
         return frame.options(**{"kafka.bootstrap.servers": self.servers, **chosen})
+
+    def in_memory(self, topic: str, divisor: int = 1) -> dict[str, str]:
+        """What the ceiling is to send: a topic's rows, or those of some of its partitions."""
+        return {
+            "rows": str(self.counts[topic] // divisor),
+            "tasks": str(PARTITION_COUNT // divisor),
+            "valueBytes": str(len(VALUES[topic](0))),
+        }
 
 
 Prepared = tuple[int, Callable[[], object]]
@@ -101,6 +114,7 @@ class Case:
     prepare: Callable[[Place, Reader], Prepared]
     wanted: float
     wanted_of_tuned: float | None = None
+    reads: bool = True
 
 
 # ---- topics
@@ -123,6 +137,9 @@ def small_value(number: int) -> bytes:
 
 def kilobyte_value(number: int) -> bytes:
     return small_value(number).ljust(1024, b".")
+
+
+VALUES: Final = {FLIGHTS: small_value, KILOBYTES: kilobyte_value}
 
 
 def fill(
@@ -191,7 +208,7 @@ def all_columns(topic: str) -> Callable[[Place, Reader], Prepared]:
 def value_only(place: Place, reader: Reader) -> Prepared:
     def run() -> None:
         frame = place.frame(reader, FLIGHTS)
-        if reader.is_ours:
+        if reader.has_projection:
             to_nowhere(frame.schema("value binary").load())
         else:
             to_nowhere(frame.load().select("value"))
@@ -202,7 +219,7 @@ def value_only(place: Place, reader: Reader) -> Prepared:
 def count(place: Place, reader: Reader) -> Prepared:
     def run() -> None:
         frame = place.frame(reader, FLIGHTS)
-        found = (frame.schema("offset bigint") if reader.is_ours else frame).load().count()
+        found = (frame.schema("offset bigint") if reader.has_projection else frame).load().count()
         if found != place.counts[FLIGHTS]:
             raise RuntimeError(f"{found} records, not {place.counts[FLIGHTS]}")
 
@@ -217,7 +234,7 @@ def json_columns(place: Place, reader: Reader) -> Prepared:
         from pyspark.sql import functions as f
 
         frame = place.frame(reader, FLIGHTS, assign=half)
-        if reader.is_ours:
+        if reader.has_projection:
             rows = frame.option("valueFormat", "json").schema(JSON_SCHEMA).load()
         else:
             parsed = f.from_json(f.col("value").cast("string"), JSON_SCHEMA)
@@ -256,6 +273,8 @@ def stream(place: Place, reader: Reader) -> Prepared:
             "startingOffsets": "earliest",
             **reader.reading,
         }
+        if reader == CEILING:
+            options |= place.in_memory(FLIGHTS)
         frame = place.spark.readStream.format(reader.form).options(**options).load()
         sink = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
         query = sink.trigger(availableNow=True).start()
@@ -273,6 +292,6 @@ CASES: Final = (
     Case("100 B, count", count, 6, 4),
     Case("100 B, JSON to 5 columns", json_columns, 2, 1.7),
     Case("1 KB, 7 columns", all_columns(KILOBYTES), 2.4, 1.5),
-    Case("write 100 B", write, 2),
+    Case("write 100 B", write, 2, reads=False),
     Case("stream, AvailableNow", stream, 2),
 )

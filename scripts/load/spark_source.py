@@ -30,6 +30,7 @@ from typing import Any, Final
 from brokers import asyncbroker
 from spark_cases import (
     CASES,
+    CEILING,
     CONNECTOR,
     ONE_PARTITION,
     OURS,
@@ -84,6 +85,18 @@ def session(cores: int, *, has_connector: bool = True) -> Any:
     return builder.getOrCreate()
 
 
+def session_with_ceiling() -> Any:
+    """Of two cores; the ceiling is a source that only the bench has."""
+    from spark_ceiling import Ceiling
+
+    # Where Spark's workers find the module.
+    folders = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
+    spark = session(2)
+    spark.dataSource.register(Ceiling)
+    return spark
+
+
 # ---- what a run costs
 
 
@@ -125,10 +138,11 @@ def used(
 
 
 def measure(case: Case, place: Place, rounds: int, broker_pid: int) -> Result:
-    """Runs a case by all readers, in turn."""
-    found = {reader.name: Samples() for reader in READERS}
+    """Runs a case by all readers, and by what no source in Python can surpass, in turn."""
+    readers = (*READERS, CEILING) if case.reads else READERS
+    found = {reader.name: Samples() for reader in readers}
     for number in range(rounds + 1):
-        for reader in READERS:
+        for reader in readers:
             rows, run = case.prepare(place, reader)
             before, began = cpu_seconds(broker_pid), time.perf_counter()
             run()
@@ -167,7 +181,7 @@ def first_row(servers: str, reader: Reader) -> tuple[float, float]:
     """Seconds from nothing to the rows of a small topic, and those of them until there is a
     session, which has the connector's jars only if it needs them."""
     began = time.perf_counter()
-    spark = session(2, has_connector=not reader.is_ours)
+    spark = session(2, has_connector=reader != OURS)
     session_seconds = time.perf_counter() - began
     Place(spark, servers, Path(), {}).frame(reader, SMALL).load().count()
     seconds = time.perf_counter() - began
@@ -236,7 +250,7 @@ def compare(arguments: argparse.Namespace, servers: str, broker_pid: int, folder
     chosen = [n for n in CASE_NAMES if not arguments.only or any(p in n for p in arguments.only)]
     counts = make_topics(servers, arguments.records)
     if cases := [case for case in CASES if case.name in chosen]:
-        spark = session(2)
+        spark = session_with_ceiling()
         for case in cases:
             place = Place(spark, servers, folder, counts)
             run.results.append(measure(case, place, arguments.rounds, broker_pid))

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from spark_cases import CASES, CONNECTOR, OURS, READERS, TUNED, Case
+from spark_cases import CASES, CEILING, CONNECTOR, OURS, READERS, TUNED, Case
 
 ONE_PARTITION_CASE: Final = "one partition, by cores"
 FIRST_ROW_CASE: Final = "first row of a small topic"
@@ -23,6 +23,7 @@ ONE_PARTITION_WANTED: Final = 1.4
 # What is kept of the first row beside the whole time, under the reader's name.
 SESSION_OF: Final = {reader.name: f"{reader.name}, until its session" for reader in READERS}
 LINE_WIDTH: Final = 100
+COLUMNS: Final = (OURS.name, CEILING.name, CONNECTOR.name, TUNED.name)
 
 _BEGIN: Final = "<!-- Made by `scripts/bench spark --write-docs` of what a run has kept. -->\n"
 _END: Final = "<!-- The end of what the command makes. -->\n"
@@ -105,7 +106,9 @@ def load(path: Path) -> Run:
 def line(result: Result) -> str:
     """A case, when it is done."""
     parts = []
-    for reader in READERS:
+    for reader in (*READERS, CEILING):
+        if reader.name not in result.samples:
+            continue
         found = result.samples[reader.name]
         kinds = "+".join(f"{found.cpu_us(kind):.2f}" for kind in ("jvm", "python", "broker"))
         parts.append(f"{reader.name} {found.rate:.2f} M/s ({kinds} us)")
@@ -129,16 +132,19 @@ def table(run: Run) -> str:
             "of that of 1 KB, in four partitions without compression; one session of two cores, "
             "which the broker shares. In brackets the CPU of a row, in microseconds, of the JVM, "
             "of Python's workers and of the broker together. Of ours nothing is tuned; the tuned "
-            "connector fetches 8 MB, polls 50,000 records, and writes batches of 512 KB."
+            "connector fetches 8 MB, polls 50,000 records, and writes batches of 512 KB. The "
+            "ceiling is a source in Python that reads nothing and sends the same columns from "
+            "memory: what Spark takes of any such source."
         ),
         "",
-        "| query | here, M rows/s | connector | tuned | times the connector | times the tuned |",
-        "|---|--:|--:|--:|--:|--:|",
+        "| query | here, M rows/s | ceiling | connector | tuned | times the connector | times the "
+        "tuned |",
+        "|---|--:|--:|--:|--:|--:|--:|",
     ]
     for result in run.results:
         cells = [
-            f"{found.rate:.2f} ({found.cpu_us():.2f})"
-            for found in (result.samples[reader.name] for reader in READERS)
+            f"{found.rate:.2f} ({found.cpu_us():.2f})" if found else ""
+            for found in map(result.samples.get, COLUMNS)
         ]
         times = [_times(result, other) for other in (CONNECTOR.name, TUNED.name)]
         lines.append("| " + " | ".join([result.case.name, *cells, *times]) + " |")
