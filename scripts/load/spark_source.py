@@ -134,7 +134,8 @@ def used(
     seconds: dict[str, float] = defaultdict(float)
     for pid, (kind, total) in after.items():
         seconds[kind] += total - before.get(pid, (kind, 0.0))[1]
-    return seconds
+    # A plain one: what is kept is copied by `asdict`, which makes each dictionary anew.
+    return dict(seconds)
 
 
 def measure(case: Case, place: Place, rounds: int, broker_pid: int) -> Result:
