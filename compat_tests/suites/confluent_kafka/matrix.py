@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -44,7 +43,7 @@ from compat_tests.suites.checks import (
     run,
     static_member_returns,
 )
-from compat_tests.suites.confluent_kafka import fleet
+from compat_tests.suites.confluent_kafka import groups as next_groups
 
 QUICK = {
     "session.timeout.ms": 6000,
@@ -254,89 +253,6 @@ def group_with(assignor: str) -> Callable[[str], None]:
     return check
 
 
-class Changing:
-    """A group to which members come and from which they go while records are sent."""
-
-    def __init__(self, servers: str) -> None:
-        self.fleet = fleet.Fleet(servers, fresh("group"), create(servers, 4))
-        self._started = 0
-        self._sent: set[bytes] = set()
-
-    def start(self, **config: str) -> str:
-        self._started += 1
-        name = f"member {self._started}"
-        self.fleet.start(name, **config)
-        return name
-
-    def send(self) -> None:
-        values = [b"%d" % (len(self._sent) + n) for n in range(20)]
-        self._sent |= fleet.send(self.fleet.servers, self.fleet.topic, values, 4)
-
-    def settle(self) -> None:
-        self.fleet.until_shared(4)
-
-    def kind(self) -> str:
-        admin = admin_of(self.fleet.servers)
-        listed = admin.list_consumer_groups().result(30)
-        kind: str
-        (kind,) = (each.type.name for each in listed.valid if each.group_id == self.fleet.group)
-        return kind
-
-    def end(self) -> None:
-        """By then each record has been read, and once."""
-        self.fleet.until_read(self._sent)
-        self.fleet.stop_all()
-        expect(sorted(self._sent), sorted(self.fleet.values))
-
-
-def next_with(assignor: str) -> Callable[[str], None]:
-    def check(servers: str) -> None:
-        group, chance = Changing(servers), random.Random(848)
-        config = {"group.protocol": "consumer", "group.remote.assignor": assignor}
-        group.start(**config)
-        group.settle()
-        expect("CONSUMER", group.kind())
-        for _ in range(8):
-            group.send()
-            members = list(group.fleet.members)
-            if len(members) == 1 or (len(members) < 4 and chance.random() < 0.5):
-                group.start(**config)
-            else:
-                group.fleet.stop(chance.choice(members))
-            group.send()
-            # Sometimes the next change comes before the group has got over this one.
-            if chance.random() < 0.67:
-                group.settle()
-        group.settle()
-        group.end()
-
-    return check
-
-
-def next_change(servers: str) -> None:
-    """As in rolling upgrades: one member after the other is replaced."""
-    group = Changing(servers)
-    classic = {"group.protocol": "classic", "partition.assignment.strategy": "range"}
-    one, two = group.start(**classic), group.start(**classic)
-    group.settle()
-    group.send()
-    expect("CLASSIC", group.kind())
-    three = group.start()
-    group.settle()
-    expect("CONSUMER", group.kind())
-    for name in (one, two):
-        group.send()
-        group.fleet.stop(name)
-        group.settle()
-    group.start(**classic)
-    group.settle()
-    group.fleet.stop(three)
-    group.settle()
-    expect("CLASSIC", group.kind())
-    group.send()
-    group.end()
-
-
 def static(servers: str) -> None:
     topic, group = create(servers, 2), fresh("group")
     static_member_returns(lambda name: member(servers, topic, group, **{"group.instance.id": name}))
@@ -511,7 +427,11 @@ if __name__ == "__main__":
         | by_name(leaders, cluster, too_large, unknown, transactions)
         | {name: codec(name) for name in CODECS}
         | {name: group_with(name) for name in ("range", "roundrobin")}
-        | {"cooperative": group_with("cooperative-sticky"), "next-change": next_change}
-        | {f"next-{name}": next_with(name) for name in ("uniform", "range")}
+        | {
+            "cooperative": group_with("cooperative-sticky"),
+            "next-change": next_groups.change(create),
+        }
+        | {"member": next_groups.stay}
+        | {f"next-{name}": next_groups.members(name, create) for name in ("uniform", "range")}
         | login_checks(send_and_read, is_refused)
     )

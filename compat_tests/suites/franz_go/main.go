@@ -50,6 +50,7 @@ func main() {
 		"next-uniform":   next(kgo.StickyBalancer()),
 		"next-range":     next(kgo.RangeBalancer()),
 		"next-change":    change,
+		"member":         stay,
 	}
 	maps.Copy(checks, loggingIn(logIn, beRefused))
 	run(checks)

@@ -1,5 +1,8 @@
 // The Java client in groups of the newer protocol (KIP-848), in which the broker assigns.
 
+import java.io.IOException;
+import java.io.OutputStream;
+import java.io.UncheckedIOException;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Collections;
@@ -198,6 +201,45 @@ class Groups {
         }
         groups.settle();
         groups.end();
+    }
+
+    // Is a member of the group of which the environment tells until its input ends, and tells what happens
+    // to it, as compat_tests/test_mixed_groups.py says.
+    static void stay() throws Exception {
+        String name = System.getenv("MEMBER_NAME");
+        Thread input = new Thread(() -> {
+            try {
+                System.in.transferTo(OutputStream.nullOutputStream());
+            } catch (IOException error) {
+                throw new UncheckedIOException(error);
+            }
+        });
+        input.start();
+        try (KafkaConsumer<String, String> consumer = Matrix.consumer(
+                "group.protocol", "consumer", "group.id", System.getenv("MEMBER_GROUP"))) {
+            consumer.subscribe(List.of(System.getenv("MEMBER_TOPIC")), new ConsumerRebalanceListener() {
+                @Override
+                public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
+                    partitions.forEach(each -> tell(name + " gains " + each.partition()));
+                }
+
+                @Override
+                public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
+                    partitions.forEach(each -> tell(name + " loses " + each.partition()));
+                }
+            });
+            while (input.isAlive()) {
+                consumer.poll(Matrix.POLL).forEach(record -> tell(name + " reads " + record.value()));
+                consumer.commitSync();
+            }
+        }
+    }
+
+    // In one write, since others write to the same pipe.
+    private static void tell(String words) {
+        byte[] line = ("@" + words + "\n").getBytes();
+        System.out.write(line, 0, line.length);
+        System.out.flush();
     }
 
     // Has a group change over to the newer protocol and back while it runs, as in rolling upgrades: one

@@ -89,6 +89,7 @@ public class Matrix {
         checks.put("next-uniform", () -> Groups.next("uniform"));
         checks.put("next-range", () -> Groups.next("range"));
         checks.put("next-change", Groups::change);
+        checks.put("member", Groups::stay);
         checks.put("static", Matrix::staticMember);
         checks.put("commit", Matrix::commit);
         checks.put("reset", Matrix::reset);
