@@ -28,7 +28,12 @@
 #define TARGET_SSE42
 #else
 #include <cpuid.h>
+#if defined(__clang__) && __clang_major__ >= 14
+/* Which may count the instruction for a feature of its own. */
+#define TARGET_SSE42 __attribute__((target("sse4.2,crc32")))
+#else
 #define TARGET_SSE42 __attribute__((target("sse4.2")))
+#endif
 #endif
 #elif defined(__ARM_FEATURE_CRC32)
 #define HAS_ARM_CRC 1
