@@ -11,7 +11,7 @@ import difflib
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -171,14 +171,21 @@ _KAFKA_OPTIONS: Final = (
 def warn_of_ineffective(options: Mapping[str, str], *, is_stream: bool = False) -> None:
     """Logs a warning for each option that nobody knows, or that batch queries do not heed."""
     known = [*_SOURCE_OPTIONS, *_STREAM_OPTIONS, *(f"kafka.{name}" for name in _KAFKA_OPTIONS)]
-    known_lower = {name.lower() for name in known}
-    stream_only = {name.lower() for name in _STREAM_OPTIONS}
+    warn_of_unknown_among(known, options)
+    stream_only = {name.lower(): name for name in _STREAM_OPTIONS}
     for name in options:
         if name.lower() in stream_only and not is_stream:
-            logger.warning("%s option is ignored in batch queries", name)
-        elif name.lower() not in known_lower:
-            nearest = difflib.get_close_matches(name, known, 1)
-            hint = f"; did you mean '{nearest[0]}'?" if nearest else ""
+            logger.warning("%s option is ignored in batch queries", stream_only[name.lower()])
+
+
+def warn_of_unknown_among(known: Iterable[str], options: Mapping[str, str]) -> None:
+    """Logs a warning for each option that is none of the known ones, in any case. Spark gives the
+    names in lower case."""
+    spelled = {name.lower(): name for name in known}
+    for name in options:
+        if name.lower() not in spelled:
+            nearest = difflib.get_close_matches(name.lower(), spelled, 1)
+            hint = f"; did you mean '{spelled[nearest[0]]}'?" if nearest else ""
             logger.warning("option '%s' is not known and has no effect%s", name, hint)
 
 

@@ -168,10 +168,17 @@ class StreamPlanner:
                 time.sleep(self._options.retry_interval_ms / 1000)
             partitions = self._partitions(start, is_fresh=attempt > 0)
             latest = latest_offsets(cluster, partitions, isolation_level=read.isolation_level)
-            if not any(
-                latest[p] < start.get(p, 0) and p.topic not in self._recreated for p in latest
-            ):
+            backwards = [
+                f"{partition} from {start[partition]} to {offset}"
+                for partition, offset in latest.items()
+                if offset < start.get(partition, 0) and partition.topic not in self._recreated
+            ]
+            if not backwards:
                 break
+            logger.warning(
+                "latest offsets went backwards, asked %d of %d times: %s",
+                *(attempt + 1, self._options.fetch_attempts, ", ".join(backwards)),
+            )
         return latest
 
     def _partitions(self, start: Offsets, *, is_fresh: bool = False) -> list[TopicPartition]:

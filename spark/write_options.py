@@ -6,8 +6,6 @@ Settings of Kafka's producer are passed with `kafka.` before them; those that ha
 
 from __future__ import annotations
 
-import difflib
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -17,9 +15,13 @@ from asyncbroker.client.producer import BATCH_BYTES
 from asyncbroker.client.security import SECURITY_PROPERTIES, Security
 from asyncbroker.client.sender import BUFFER_BYTES_MAX, DELIVERY_TIMEOUT_MS, IN_FLIGHT_MAX
 from asyncbroker.protocol.records import Compression
-from asyncbroker.spark.options import CLIENT_ID, flag, positive, security_from
-
-logger = logging.getLogger(__name__)
+from asyncbroker.spark.options import (
+    CLIENT_ID,
+    flag,
+    positive,
+    security_from,
+    warn_of_unknown_among,
+)
 
 ALL_ACKS: Final = -1
 
@@ -112,13 +114,7 @@ class WriteOptions:
 
 def warn_of_unknown(options: Mapping[str, str]) -> None:
     """Logs a warning for each option that nobody knows."""
-    known = [*_SINK_OPTIONS, *(f"kafka.{name}" for name in _KAFKA_OPTIONS)]
-    known_lower = {name.lower() for name in known}
-    for name in options:
-        if name.lower() not in known_lower:
-            nearest = difflib.get_close_matches(name, known, 1)
-            hint = f"; did you mean '{nearest[0]}'?" if nearest else ""
-            logger.warning("option '%s' is not known and has no effect%s", name, hint)
+    warn_of_unknown_among((*_SINK_OPTIONS, *(f"kafka.{name}" for name in _KAFKA_OPTIONS)), options)
 
 
 def _acks(given: Mapping[str, str]) -> int:

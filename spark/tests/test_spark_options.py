@@ -215,6 +215,17 @@ def test_names_that_nobody_knows_are_warned_of(caplog: pytest.LogCaptureFixture)
     ]
 
 
+def test_names_are_told_as_they_are_spelled_whatever_spark_makes_of_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    warn_of_ineffective({"maxoffsetspertrigger": "5", "maxoffsetpertriger": "5"})
+    assert caplog.messages == [
+        "option 'maxoffsetpertriger' is not known and has no effect; did you mean "
+        "'maxOffsetsPerTrigger'?",
+        "maxOffsetsPerTrigger option is ignored in batch queries",
+    ]
+
+
 # ---- columns
 
 

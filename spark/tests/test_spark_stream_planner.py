@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import count
 
 import pyspark
@@ -227,6 +229,52 @@ def test_offsets_that_went_backwards_across_a_restart_are_a_loss(
     assert taken(stream, end) == [1]
 
 
+def test_latest_offsets_that_went_backwards_are_asked_for_again(
+    kafka_broker: BrokerThread,
+    cluster: Cluster,
+    planner: Planner,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    create_topic(cluster, "t", partitions=1)
+    put(cluster, t_0=3)
+    asked = kafka_broker.faults.on(api="ListOffsets").delay(0)
+    stream = planner(fetchOffset__numRetries="4", fetchOffset__retryIntervalMs="20")
+    began = time.monotonic()
+    assert stream.latest({T0: 5}, is_limited=True) == {T0: 3}
+    assert time.monotonic() - began >= 3 * 0.02
+    assert asked.fired == 4
+    assert caplog.messages == [
+        f"latest offsets went backwards, asked {number} of 4 times: t-0 from 5 to 3"
+        for number in (1, 2, 3, 4)
+    ]
+
+
+def test_latest_offsets_that_come_forward_again_are_no_loss(
+    kafka_broker: BrokerThread, cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A new leader may not know for a moment how far its log is promised."""
+    create_topic(cluster, "t", partitions=1)
+    put(cluster, t_0=3)
+    looks = count(1)
+
+    def clock() -> float:
+        number = next(looks)
+        if number == 3:
+            put(cluster, t_0=4)
+        return 1000.0 + number
+
+    given = {
+        "kafka.bootstrap.servers": kafka_broker.bootstrap_servers,
+        "subscribe": "t",
+        "fetchOffset.retryIntervalMs": "1",
+    }
+    stream = StreamPlanner(StreamOptions.parse(given), clock)
+    with closing(stream):
+        end = stream.latest({T0: 5}, is_limited=True)
+        assert stream.plan({T0: 5}, end) == [OffsetRange(T0, 5, 7)]
+    assert len(caplog.messages) == 2
+
+
 def test_partitions_that_are_gone_are_a_loss(cluster: Cluster, planner: Planner) -> None:
     create_topic(cluster, "t", partitions=1)
     create_topic(cluster, "t2", partitions=1)
@@ -348,3 +396,24 @@ def test_durations_are_read_as_spark_writes_them() -> None:
         600_000,
         86_400_000,
     ]
+
+
+@pytest.mark.parametrize("prefix", [{}, {"groupIdPrefix": "prefix"}])
+def test_a_group_comes_of_committed_offsets_only(
+    kafka_broker: BrokerThread, cluster: Cluster, planner: Planner, prefix: dict[str, str]
+) -> None:
+    """`kafka.group.id` and `groupIdPrefix` alone are taken, and nobody joins or commits."""
+    create_topic(cluster, "t", partitions=1)
+    put(cluster, t_0=3)
+    given = {"kafka__group__id": "named", "startingOffsets": "earliest", **prefix}
+    for commits, groups in (("false", []), ("true", ["named"])):
+        stream = planner(commitOffsets=commits, **given)
+        start = stream.initial()
+        end = stream.latest(start, is_limited=True)
+        assert stream.plan(start, end) == [OffsetRange(T0, 0, 3)]
+        stream.commit(end)
+        assert [(group.group_id, group.members) for group in kafka_broker.groups] == [
+            (name, ()) for name in groups
+        ]
+    assert not kafka_broker.requests.of("JoinGroup")
+    assert {p: row.offset for p, row in committed_offsets(cluster, "named").items()} == {T0: 3}
