@@ -132,8 +132,10 @@ def fetching(options: ReadOptions, wanted: OffsetRange) -> Iterator[Iterator[Fet
 class Driver:
     """A Spark driver in a process of its own, which streams a topic into a folder of files."""
 
-    def __init__(self, servers: str, folder: Path) -> None:
+    def __init__(self, servers: str, folder: Path, rows_until: int | None = None) -> None:
         command = [sys.executable, str(DRIVER), servers, str(folder)]
+        if rows_until is not None:
+            command.append(str(rows_until))
         self.process = subprocess.Popen(
             command,
             env={**os.environ, "PYSPARK_PYTHON": sys.executable},
@@ -167,27 +169,56 @@ def test_a_stream_loses_and_doubles_nothing_across_kills_of_its_driver(
     servers = own_broker.bootstrap_servers
     with Cluster(servers) as cluster:
         create_topic(cluster, "rows", partitions=PARTITIONS)
-    options = WriteOptions.parse({"kafka.bootstrap.servers": servers, "topic": "rows"})
-    writer = TaskWriter(options, StructType().add("value", "binary"))
-
-    def write(first: int, last: int) -> None:
-        values = pa.array([b"%d" % number for number in range(first, last)])
-        writer.write(iter([pa.RecordBatch.from_pydict({"value": values})]))
-
-    write(0, 3000)
+    write(servers, 0, 3000)
     sink = tmp_path / "sink"
     driver = Driver(servers, tmp_path)
     try:
         driver.wait_for_batch(1)
     finally:
         driver.kill()
-    write(3000, 4000)
+    write(servers, 3000, 4000)
     driver = Driver(servers, tmp_path)
     try:
         assert driver.process.wait(300) == 0
     finally:
         driver.kill()
-    found = [
-        int(line) for path in sink.glob("batch-*.txt") for line in path.read_text().splitlines()
-    ]
-    assert sorted(found) == list(range(4000))
+    assert saved(sink) == list(range(4000))
+
+
+@pytest.mark.timeout(600)
+def test_a_running_stream_goes_on_across_kills_of_the_broker(
+    own_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    servers = own_broker.bootstrap_servers
+    with Cluster(servers) as cluster:
+        create_topic(cluster, "rows", partitions=PARTITIONS)
+    write(servers, 0, 3000)
+    driver = Driver(servers, tmp_path, rows_until=4000)
+    try:
+        # In the middle of what there is, and when there is little left but to ask what is new.
+        for batch in (1, 5):
+            driver.wait_for_batch(batch)
+            own_broker.kill()
+            own_broker.start()
+        write(servers, 3000, 3500)
+        own_broker.kill()
+        own_broker.start()
+        write(servers, 3500, 4000)
+        assert driver.process.wait(300) == 0
+    finally:
+        driver.kill()
+    assert saved(tmp_path / "sink") == list(range(4000))
+
+
+def write(servers: str, first: int, last: int) -> None:
+    """Writes numbers into the topic of the stream, with `acks=all`."""
+    options = WriteOptions.parse({"kafka.bootstrap.servers": servers, "topic": "rows"})
+    values = pa.array([b"%d" % number for number in range(first, last)])
+    writer = TaskWriter(options, StructType().add("value", "binary"))
+    writer.write(iter([pa.RecordBatch.from_pydict({"value": values})]))
+
+
+def saved(sink: Path) -> list[int]:
+    """The numbers that the driver has written, each as often as it did."""
+    paths = sink.glob("batch-*.txt")
+    return sorted(int(line) for path in paths for line in path.read_text().splitlines())

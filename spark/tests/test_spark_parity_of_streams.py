@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from asyncbroker.spark.tests.parity.cases import STREAM_REFUSALS, STREAMS
+from asyncbroker.spark.tests.parity.cases import STREAM_REFUSALS, STREAM_SPLITS, STREAMS
 from asyncbroker.spark.tests.parity.report import Record, tell
 from asyncbroker.spark.tests.parity.streams import Streamed, stream
 from asyncbroker.spark.tests.parity.topics import Topics, make_topics
@@ -41,6 +41,21 @@ def test_the_same_rows_in_the_same_portions(
     assert here.rows == theirs.rows
     # Of a start that moves with time ours is saved by a batch without rows; see the documentation.
     assert here.ends[-len(theirs.ends) :] == theirs.ends
+
+
+@pytest.mark.parametrize("given", STREAM_SPLITS, ids=str)
+def test_the_same_tasks(
+    given: dict[str, str],
+    topics: Topics,
+    spark: SparkSession,
+    tmp_path: Path,
+    record_property: Record,
+) -> None:
+    options = topics.options(given)
+    theirs, here = (stream(spark, form, options, tmp_path / form) for form in FORMS)
+    assert isinstance(theirs, Streamed), theirs
+    tell(record_property, "Streams: tasks", "splitting", given, f"{len(theirs.tasks)} tasks")
+    assert here == theirs
 
 
 @pytest.mark.parametrize("name", STREAM_REFUSALS)

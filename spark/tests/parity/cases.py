@@ -196,6 +196,17 @@ STREAMS: dict[str, Options] = {
     },
 }
 
+# Of which each batch is split.
+STREAM_SPLITS: list[Options] = [
+    {"startingOffsets": "earliest", "minPartitions": "7"},
+    {
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": "14",
+        "minPartitions": "5",
+        "maxRecordsPerPartition": "4",
+    },
+]
+
 STREAM_REFUSALS: dict[str, tuple[Options, list[str]]] = {
     "an end": ({"endingOffsets": "latest"}, ["ending offset not valid in streaming queries"]),
     "a partition too few": (

@@ -31,6 +31,7 @@ AREAS = (
     "Batches: refusals",
     "Batches: tasks",
     "Streams: rows and portions",
+    "Streams: tasks",
     "Streams: refusals",
     "Writes: records and partitions",
     "Writes: refusals",

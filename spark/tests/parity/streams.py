@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Streamed:
-    """The partitions and offsets of its rows, each as often as it came; and the ends of its batches
-    in the checkpoint, but for those without rows."""
+    """The partitions and offsets of its rows, each as often as it came; the ends of its batches
+    in the checkpoint, but for those without rows; and for each task the partition, the first offset
+    and the last one that it read."""
 
     rows: list[tuple[str, int, int]]
     ends: list[Any]
+    tasks: list[tuple[str, int, int, int]]
 
 
 def stream(
@@ -46,12 +48,15 @@ def stream(
         patiently(run)
     except (PySparkException, StreamingQueryException) as error:
         return str(error)
-    rows = [
-        json.loads(line)
-        for path in (folder / "rows").glob("*.json")
-        for line in path.read_text().splitlines()
-    ]
+    rows, tasks = [], []
+    # A file for each task of each batch.
+    for path in (folder / "rows").glob("*.json"):
+        found_rows = [json.loads(line) for line in path.read_text().splitlines()]
+        rows += [(row["topic"], row["partition"], row["offset"]) for row in found_rows]
+        if found_rows:
+            first, last = min(rows[-len(found_rows) :]), max(rows[-len(found_rows) :])
+            tasks.append((*first, last[2]))
     found = (folder / "checkpoint" / "offsets").glob("[0-9]*")
     logs = sorted(found, key=lambda path: int(path.name))
     ends = [json.loads(path.read_text().splitlines()[2]) for path in logs]
-    return Streamed(sorted((row["topic"], row["partition"], row["offset"]) for row in rows), ends)
+    return Streamed(sorted(rows), ends, sorted(tasks))
