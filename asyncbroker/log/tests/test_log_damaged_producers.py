@@ -77,6 +77,14 @@ def test_a_damaged_batch_that_was_never_answered_can_be_sent_again() -> None:
     assert [outcome(log, from_producer(sequence, b"x")) for sequence in (4, 5, 6)] == [6, 7, 8]
 
 
+def test_a_damaged_batch_with_a_good_one_behind_it_is_refused_when_it_comes_again() -> None:
+    """It is lost, and would come in behind its successor: who sent it must hear of that."""
+    log, _ = after_damage(4)
+    assert outcome(log, from_producer(4, b"x")) is OUT_OF_ORDER
+    assert outcome(log, from_producer(5, b"x")) == 5
+    assert outcome(log, from_producer(6, b"x")) == 6
+
+
 def test_damage_before_a_producers_last_batch_allows_nothing() -> None:
     log, _ = after_damage(2, 3)
     assert outcome(log, from_producer(7, b"x")) is OUT_OF_ORDER

@@ -201,8 +201,12 @@ class Producer(Client):
             self._acknowledge(batch, outcome.base_offset)
             pending.remove(batch)
         elif code is not None:
-            is_late = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and pending[0] is not batch
-            if not is_late and code not in PASSING:
+            is_out_of_order = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            is_late = is_out_of_order and pending[0] is not batch
+            if is_out_of_order and self._may_be_damaged(batch):
+                # What came behind it is there: it cannot be taken again, and is not acknowledged.
+                pending.remove(batch)
+            elif not is_late and code not in PASSING:
                 self.shared.complain(
                     self.name,
                     f"{batch.sends[0].value!r} sequence {batch.base_sequence} to "
@@ -216,6 +220,12 @@ class Producer(Client):
             self._resting[index] -= 1
         if self._changed is not None and not self._changed.done():
             self._changed.set_result(None)
+
+    def _may_be_damaged(self, batch: Batch) -> bool:
+        """Whether an attempt that nobody has answered may have stored what was damaged since."""
+        damaged = self.shared.history.damaged.get(place_of(self._topic, batch.index), [])
+        is_known = batch.sends[0].attempts > 1
+        return is_known and any(end - first == len(batch.sends) for first, end in damaged)
 
     # ---- both
 
