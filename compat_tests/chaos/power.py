@@ -32,8 +32,14 @@ from asyncbroker.log.checkpoints import PARTITION_METADATA, RECOVERY_POINTS
 from asyncbroker.log.tests.crash_disk import Choose, everything, sampled, synced_only
 from asyncbroker.log.tests.crash_files import CrashFiles
 from compat_tests.chaos.nemesis import ChaosBroker, flip_bit
-from compat_tests.chaos.power_check import look
-from compat_tests.chaos.power_load import Load, assignments, folder_for_recordings, record
+from compat_tests.chaos.power_check import history_at, look
+from compat_tests.chaos.power_load import (
+    Load,
+    assignments,
+    folder_for_recordings,
+    record,
+    record_life,
+)
 from compat_tests.chaos.recording import (
     LIBRARY,
     Recording,
@@ -47,10 +53,13 @@ LOAD_SECONDS: Final = 12.0
 # Of a recording, and of the recording of a start.
 STATES: Final = 60
 STATES_OF_START: Final = 5
+AGAIN_SECONDS: Final = 4.0
 STARTS_CUT_SHARE: Final = 0.08
 LOOKS_AGAIN_ONE_IN: Final = 5
 DAMAGED_SHARE: Final = 0.15
 CUT_SECONDS_MIN: Final = 5.0
+
+PROBLEMS_TOLD_MAX: Final = 20
 
 STATE: Final = "state"
 
@@ -79,15 +88,16 @@ class Run:
 
     def cut(self, load: Load, states: int, until: float) -> None:
         """Has the power go at so many moments of a recording, spread over its time."""
-        recording = Recording(load.records, load.directory, load.after_kill)
+        recording = _recording(load)
         kinds = [recording.what for _ in recording]
         self.counts["changes to the disk"] += len(kinds)
         random = Random(load.seed)
         chosen = sorted(_choose(kinds, states, random))
-        recording = Recording(load.records, load.directory, load.after_kill)
+        left: tuple[CrashFiles, float] | None = None
+        recording = _recording(load)
         for number, moment in enumerate(recording):
             if not chosen or time.monotonic() > until or self.problems:
-                return
+                break
             if number == chosen[0]:
                 chosen.pop(0)
                 way, choose = _ways(random)
@@ -95,6 +105,37 @@ class Run:
                 self.examine(disk, load, moment, name)
                 if not self.problems and random.random() < STARTS_CUT_SHARE:
                     self.cut_start(disk, load, moment, name)
+                if random.random() < 2 / states:
+                    left = disk, moment
+        if left is not None and time.monotonic() < until and not self.problems:
+            self.live_again(load, *left, states // 2, until)
+
+    def live_again(
+        self, load: Load, disk: CrashFiles, moment: float, states: int, until: float
+    ) -> None:
+        """Records a broker that goes on where a loss of power has left it, with other clients, and
+        has the power go again."""
+        records = load.records.with_name(f"records-{load.generation + 1}")
+        records.unlink(missing_ok=True)
+        again = Load(
+            load.seed + 1,
+            load.directory,
+            records,
+            load.settings,
+            history=history_at(load.history, moment),
+            partitions=load.partitions,
+            topics=load.topics,
+            lives=[life for life in load.lives if life.time <= moment],
+            groups=list(load.groups),
+            before=disk,
+            generation=load.generation + 1,
+        )
+        random = Random(again.seed)
+        record_life(again, self.folder / LIBRARY, random, AGAIN_SECONDS)
+        self.counts["recordings of brokers after a loss of power"] += 1
+        self.problems += again.complaints
+        if not self.problems:
+            self.cut(again, states, until)
 
     def examine(self, disk: CrashFiles, load: Load, moment: float, name: str) -> None:
         """Starts a broker on one state; now and then once more after that was stopped in order."""
@@ -137,6 +178,11 @@ class Run:
                 way, choose = _ways(random)
                 again = f"{name}, then {number} of the start {way}"
                 self.examine(recording.crashed(choose), load, moment, again)
+
+
+def _recording(load: Load) -> Recording:
+    disk = CrashFiles() if load.before is None else load.before.killed()
+    return Recording(load.records, load.directory, load.after_kill, disk=disk)
 
 
 def damage(directory: Path, load: Load, random: Random) -> str:
@@ -224,7 +270,7 @@ def main() -> int:
     )
     for what, count in sorted(done.counts.items()):
         print(f"{count:10}  {what}")
-    for problem in done.problems:
+    for problem in done.problems[:PROBLEMS_TOLD_MAX]:
         print(problem)
     if done.problems:
         print(f"the recording and the state are in {folder}")

@@ -36,7 +36,7 @@ from asyncbroker.tests.simulation.fetching import fetch, offset_at
 from asyncbroker.tests.simulation.producers import Batch
 from asyncbroker.workers import ThreadWorkers
 from compat_tests.chaos.power_clients import NextMember, SizedProducer, shared_by_all
-from compat_tests.chaos.power_load import CLASSIC_GROUP, NEXT_GROUP, Load
+from compat_tests.chaos.power_load import Load
 
 CHECK_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 20.0
@@ -133,7 +133,7 @@ async def _examine(shared: Shared, load: Load, moment: float, problems: list[str
     for name, count in shared.topics.items():
         for index in range(count):
             await examiner.read(name, index, place_of(name, index))
-    for group in (CLASSIC_GROUP, NEXT_GROUP):
+    for group in load.groups:
         await examiner.offsets(group)
     for member in load.members:
         await examiner.beat(member, moment, problems)
@@ -165,7 +165,7 @@ async def _examine_lives(
         if isinstance(each, Removal)
         for place in each.places
     }
-    lives = [life for churn in load.churns for life in churn.lives if life.time <= moment]
+    lives = [life for life in load.lives if life.time <= moment]
     for life in lives:
         place = f"{life.name}/{life.number}"
         if place not in removals and life.name not in there:

@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from asyncbroker.log.tests.crash_files import CrashFiles
 from asyncbroker.tests.history.history import End, Ended, History
 from asyncbroker.tests.simulation.admins import ANY_TIME, Admin, TopicSpec
 from asyncbroker.tests.simulation.client import Shared, place_of
@@ -20,13 +21,14 @@ from asyncbroker.tests.simulation.consumers import Member, Reader
 from asyncbroker.tests.simulation.simulate import COMPACTED, EXPIRING
 from compat_tests.chaos.nemesis import ChaosBroker, fill
 from compat_tests.chaos.power_clients import (
+    Life,
     LifeChurn,
     NextMember,
     SizedProducer,
     TcpNetwork,
     shared_by_all,
 )
-from compat_tests.chaos.recording import Fingerprint, fingerprint, recorded
+from compat_tests.chaos.recording import Fingerprint, fingerprint, recorded, write_out
 
 # How long the clients work between two ends of the broker, at most.
 LIFE_SECONDS_MAX: Final = 4.0
@@ -44,13 +46,19 @@ class Load:
     settings: dict[str, str]
     history: History = field(default_factory=History)
     after_kill: list[Fingerprint] = field(default_factory=list)
+    # How many partitions topics are to have, and those that somebody knows to be there.
+    partitions: dict[str, int] = field(default_factory=dict)
     topics: dict[str, int] = field(default_factory=dict)
     topic_ids: dict[str, bytes] = field(default_factory=dict)
     producers: list[SizedProducer] = field(default_factory=list)
     members: list[NextMember] = field(default_factory=list)
-    churns: list[LifeChurn] = field(default_factory=list)
+    lives: list[Life] = field(default_factory=list)
+    groups: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
+    # What an earlier loss of power has left, and how many there were.
+    before: CrashFiles | None = None
+    generation: int = 0
 
 
 def settings_of(random: Random) -> dict[str, str]:
@@ -95,26 +103,27 @@ def record(
     disk.mkdir()
     load = Load(seed, disk / "data", records, settings_of(random))
     if disk_mb is None:
-        _record(load, library, random, seconds)
+        record_life(load, library, random, seconds)
         return load
     load.settings["asyncbroker.reserve.bytes"] = random.choice(["65536", "262144"])
     options = ("-t", "tmpfs", "-o", f"size={disk_mb}m", "tmpfs")
     subprocess.run(["mount", *options, str(disk)], check=True)
     try:
-        _record(load, library, random, seconds, filler=disk / "filler")
+        record_life(load, library, random, seconds, filler=disk / "filler")
     finally:
         subprocess.run(["umount", str(disk)], check=True)
     return load
 
 
-def _record(
+def record_life(
     load: Load, library: Path, random: Random, seconds: float, *, filler: Path | None = None
 ) -> None:
+    """Runs the broker of a load, on what was there before."""
     directory = load.directory
     sync_us = random.choice([0, 2_000, 20_000])
     broker = ChaosBroker(directory, assignments(load.settings))
     # The directory that is recorded is there: its own name is durable.
-    directory.mkdir()
+    write_out(load.before or CrashFiles(), directory)
     broker.environment = recorded(library, directory, load.records, sync_us)
     broker.start()
     try:
@@ -149,7 +158,8 @@ async def _work(
     shared = shared_by_all(load.seed, load.history)
     network: Any = shared.network
     _point(network, broker)
-    tasks = [loop.create_task(work) for work in _clients(load, shared, random)]
+    churns = [] if load.generation else [LifeChurn(shared, "churn")]
+    tasks = [loop.create_task(work) for work in _clients(load, shared, random, churns)]
     is_serving = asyncio.Event()
     is_serving.set()
     if filler is not None:
@@ -173,6 +183,7 @@ async def _work(
         await loop.run_in_executor(None, broker.start)
         is_serving.set()
     load.topics, load.topic_ids = dict(shared.topics), dict(shared.topic_ids)
+    load.lives += [life for churn in churns for life in churn.lives]
     load.complaints += shared.complaints
     world: Any = shared.world
     load.lines = world.lines
@@ -189,13 +200,25 @@ def _point(network: TcpNetwork, broker: ChaosBroker) -> None:
     network.port = int(broker.bootstrap_servers.rpartition(":")[2])
 
 
-def _clients(load: Load, shared: Shared, random: Random) -> list[Coroutine[Any, Any, None]]:
-    """All of them, at work."""
+def _clients(
+    load: Load, shared: Shared, random: Random, churns: list[LifeChurn]
+) -> list[Coroutine[Any, Any, None]]:
+    """All of them, at work; those of a later generation have other names."""
+    mark = f"again{load.generation}-" if load.generation else ""
+    counts = load.partitions = load.partitions or {
+        "events": random.randint(1, 4),
+        "orders": random.randint(1, 2),
+        "fading": 1,
+    }
     plain = {**ANY_TIME, "segment.ms": random.choice(["100", "1000", "604800000"])}
     specs = [
-        TopicSpec("events", random.randint(1, 4), plain),
-        TopicSpec("orders", random.randint(1, 2), {**plain, "segment.ms": "100", **COMPACTED}),
-        TopicSpec("fading", 1, {**plain, "segment.ms": "100", **EXPIRING}),
+        TopicSpec("events", counts["events"], plain),
+        TopicSpec(
+            "orders",
+            counts["orders"],
+            {**plain, "segment.ms": "100", **COMPACTED},
+        ),
+        TopicSpec("fading", counts["fading"], {**plain, "segment.ms": "100", **EXPIRING}),
     ]
     names = [spec.name for spec in specs]
     for spec in specs:
@@ -210,7 +233,7 @@ def _clients(load: Load, shared: Shared, random: Random) -> list[Coroutine[Any, 
         load.producers.append(
             SizedProducer(
                 shared,
-                f"{'idem' if is_idempotent else 'plain'}{number}",
+                f"{mark}{'idem' if is_idempotent else 'plain'}{number}",
                 topic,
                 is_idempotent=is_idempotent,
                 acks=random.choice([0, 1, -1]),
@@ -218,14 +241,15 @@ def _clients(load: Load, shared: Shared, random: Random) -> list[Coroutine[Any, 
                 keys=5 if topic == "orders" else random.choice([0, 5]),
             )
         )
-    load.members = [NextMember(shared, f"next{each}", NEXT_GROUP, names) for each in range(2)]
-    load.churns = [LifeChurn(shared, "churn")]
+    classic, newer = f"{mark}{CLASSIC_GROUP}", f"{mark}{NEXT_GROUP}"
+    load.groups += [classic, newer]
+    load.members = [NextMember(shared, f"{mark}next{each}", newer, names) for each in range(2)]
     others = [
-        Admin(shared, "admin", specs, trims=True),
-        Reader(shared, "reader", names),
-        *(Member(shared, f"member{each}", CLASSIC_GROUP, names, None) for each in range(2)),
+        Admin(shared, f"{mark}admin", specs, trims=True),
+        Reader(shared, f"{mark}reader", names),
+        *(Member(shared, f"{mark}member{each}", classic, names, None) for each in range(2)),
     ]
-    clients: list[Any] = [*load.producers, *load.members, *load.churns, *others]
+    clients: list[Any] = [*load.producers, *load.members, *churns, *others]
     return [client.run() for client in clients]
 
 
