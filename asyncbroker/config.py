@@ -129,6 +129,9 @@ class BrokerConfig:
     static: Mapping[str, str] = dataclasses.field(repr=False)
     dynamic: Mapping[str, str] = dataclasses.field(default_factory=dict)
     dynamic_default: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # What options of the command line gave in place of settings: only told, to those who ask for
+    # the settings.
+    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     @classmethod

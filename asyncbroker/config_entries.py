@@ -185,7 +185,7 @@ def _broker_synonyms(name: str | None, config: BrokerConfig) -> Iterator[Synonym
     for source, given in (
         (ConfigSource.DYNAMIC_BROKER, config.dynamic),
         (ConfigSource.DYNAMIC_DEFAULT_BROKER, config.dynamic_default),
-        (ConfigSource.STATIC_BROKER, config.static),
+        (ConfigSource.STATIC_BROKER, {**config.static, **config.options}),
     ):
         for each in names:
             if each in given:

@@ -102,7 +102,8 @@ def serve(
     except ConfigError as error:
         raise click.ClickException(str(error)) from error
     if data is not None or memory:
-        config = dataclasses.replace(config, data_directory=data)
+        options = {} if data is None else {"log.dirs": data}
+        config = dataclasses.replace(config, data_directory=data, options=options)
     config = with_listeners(config, listen, advertise)
     exporter = None if metrics is None else _make_exporter(metrics)
     if trace is None and record is None:
@@ -120,6 +121,7 @@ def with_listeners(
     config: BrokerConfig, listen: tuple[str, ...], advertise: tuple[str, ...]
 ) -> BrokerConfig:
     """The configuration with the listeners of the command line, if it names any."""
+    from asyncbroker.context import Address
     from asyncbroker.listeners import Listener
 
     told = [_parse_address(text, "--advertise") for text in advertise]
@@ -141,7 +143,14 @@ def with_listeners(
         advertised_host, advertised_port = told[index] if index < len(told) else (None, None)
         name = "PLAINTEXT" if index == 0 else f"PLAINTEXT{index + 1}"
         listeners.append(Listener(name, host, port, advertised_host, advertised_port))
-    return dataclasses.replace(config, listeners=tuple(listeners))
+    options = {
+        "listeners": ",".join(
+            f"{each.name}://{Address(each.host, each.port)}" for each in listeners
+        )
+    }
+    return dataclasses.replace(
+        config, listeners=tuple(listeners), options={**config.options, **options}
+    )
 
 
 def _make_exporter(text: str) -> MetricsServer:

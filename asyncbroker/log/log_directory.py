@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncbroker.log.checkpoints import (
     CLEAN_SHUTDOWN,
+    META_PROPERTIES,
     PARTITION_METADATA,
     CorruptCheckpoint,
     TopicPartition,
@@ -162,8 +163,8 @@ class LogDirectory:
             random_bytes=self._random_bytes,
         )
         self._offsets.read(names)
-        # A crash can take the names of all partitions; only a directory that is new has had none.
-        is_new = FORMAT not in names and not self.partitions()
+        # A crash takes neither of these; partitions without them were put there by somebody, whole.
+        is_new = FORMAT not in names and (META_PROPERTIES not in names or not self.partitions())
         self.was_clean = CLEAN_SHUTDOWN in names or is_new
         self._files.remove(f"{self.path}/{CLEAN_SHUTDOWN}")
         # Before the first append: a crash from now on must be seen as one.
@@ -359,8 +360,7 @@ class LogDirectory:
         journal = self.journal
         if journal is None or not journal.is_ready:
             return
-        # The head comes first: what gets into the journal later stays there. And with nothing in
-        # hand, as `journal.py` says.
+        # First, and with nothing in hand (see `journal.py`): what comes into it later stays there.
         position = journal.head
         with self._mutex:
             logs = {key: log for key, log in self.logs.items() if log.is_journal_needed}

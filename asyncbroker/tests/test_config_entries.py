@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
+from asyncbroker.commands.serve import with_listeners
 from asyncbroker.config import BrokerConfig
 from asyncbroker.config_entries import (
     ConfigSource,
@@ -202,3 +205,21 @@ def test_offsets_can_be_kept_when_their_segments_are_to_be_smaller_than_any_topi
     config = config_of(offsets_topic_segment_bytes="1000")
     _, overrides = automatic_topic("__consumer_offsets", config)
     assert TopicConfigs(config).of(overrides).log.segment_bytes == 1024 * 1024
+
+
+def test_what_options_gave_in_place_of_settings_is_told_as_what_was_set() -> None:
+    given = dataclasses.replace(
+        with_listeners(config_of(log_dirs="/elsewhere"), ("[::1]:9093", "127.0.0.1:0"), ()),
+        data_directory="/data",
+    )
+    config = dataclasses.replace(given, options={**given.options, "log.dirs": "/data"})
+    for name, value in (
+        ("listeners", "PLAINTEXT://[::1]:9093,PLAINTEXT2://127.0.0.1:0"),
+        ("log.dirs", "/data"),
+    ):
+        entry = broker_entry(name, config)
+        assert (entry.value, entry.source) == (value, STATIC)
+    # Which is not what the settings are read from when one of them is altered.
+    changed = config.with_dynamic(dynamic={"message.max.bytes": "77"}, dynamic_default={})
+    assert changed.listeners == config.listeners
+    assert changed.data_directory == "/data"

@@ -9,7 +9,7 @@ import pytest
 from asyncbroker.log.files import MemoryFiles
 from asyncbroker.log.log_directory import LogDirectory
 from asyncbroker.log.partition_log import PartitionLog
-from asyncbroker.log.tests.cleaner_harness import COMPACTED, clean, kept, put, roll
+from asyncbroker.log.tests.cleaner_harness import COMPACTED, Kept, clean, kept, put, roll
 from asyncbroker.log.tests.log_harness import (
     NOW_MS,
     append,
@@ -166,7 +166,20 @@ def test_sums_grow_no_longer_while_the_disk_is_full() -> None:
     assert opened(files)[1].log_start_offset == 1
 
 
-def test_what_was_compacted_away_is_no_loss_where_the_recovery_points_are_damaged() -> None:
+def test_partitions_in_a_directory_without_anything_else_are_taken_as_they_are() -> None:
+    files, expected = compacted()
+    for name in files.list_files(PATH):
+        files.remove(f"{PATH}/{name}")
+    directory, log = opened(files)
+    assert kept(log) == expected
+    directory.close()
+    directory, log = opened(files)
+    assert kept(log) == expected
+    directory.close()
+
+
+def compacted() -> tuple[MemoryFiles, list[Kept]]:
+    """A killed process has left a log with gaps between its segments; its records."""
     files = MemoryFiles()
     config = with_config(COMPACTED, segment_bytes=300)
     directory = LogDirectory.open(files, PATH, cluster_id="c", node_id=1)
@@ -180,9 +193,13 @@ def test_what_was_compacted_away_is_no_loss_where_the_recovery_points_are_damage
     directory.checkpoint_partition("flights", 0)
     directory.record_cleaned("flights", 0, clean(log).end_offset)
     put(log, (b"new", b"value"))
-    expected = kept(log)
     assert len(log.segments) > 2
     directory.close(clean=False)
+    return files, kept(log)
+
+
+def test_what_was_compacted_away_is_no_loss_where_the_recovery_points_are_damaged() -> None:
+    files, expected = compacted()
     overwrite(files, f"{PATH}/recovery-point-offset-checkpoint", 4, b"#")
     directory, log = opened(files)
     assert kept(log) == expected
