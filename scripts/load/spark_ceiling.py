@@ -40,12 +40,19 @@ class Ceiling(DataSource):
         """The name of the format."""
         return "ceiling"
 
+    def __init__(self, options: dict[str, str]) -> None:
+        """In a worker, as all below: freezing what there is spares it a long collection of garbage
+        after each thing it has done, as ours does."""
+        super().__init__(options)
+        gc.freeze()
+
     def schema(self) -> str:
         """The columns of a topic."""
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Of a batch."""
+        gc.freeze()
         return _Reader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -67,7 +74,6 @@ class _Reader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        # As our workers do, which else collect garbage for a while after each task.
         gc.freeze()
         left = partition.value
         rows = max(1, min(ROWS_PER_BATCH, BYTES_PER_BATCH // self._value_bytes, left))
