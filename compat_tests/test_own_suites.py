@@ -73,6 +73,11 @@ def test_failures_are_told_with_their_reasons_and_those_without_stand_out() -> N
     assert "- **no reason**: 1 is skipped\n" in told
 
 
+def test_where_nothing_fails_there_is_nothing_to_compare() -> None:
+    keep("aiokafka", "asyncbroker", Outcome(3, {}, []))
+    assert "| 3 of 3 pass | nothing to compare |" in section()
+
+
 def test_what_fails_with_apache_kafka_only_is_told() -> None:
     keep("kafkajs", "asyncbroker", Outcome(1, {}, []))
     known = "src/cluster/__tests__/brokerPool.spec.js Cluster > BrokerPool #disconnect"

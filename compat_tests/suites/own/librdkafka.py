@@ -38,8 +38,7 @@ def librdkafka_848(
     checkout: Path, servers: Servers, results: Path, tests: tuple[str, ...]
 ) -> Command:
     command, environment = in_scenario("default", checkout, servers, results, tests)
-    environment |= {"TEST_CONSUMER_GROUP_PROTOCOL": "consumer", "LIBRDKAFKA_QUICK": "yes"}
-    return command, environment
+    return command, {**environment, "TEST_CONSUMER_GROUP_PROTOCOL": "consumer"}
 
 
 def librdkafka_sasl(
@@ -108,20 +107,18 @@ SKIPS: Final = (
     (r"^0092_mixed_msgver", "it writes messages of format 1, which Kafka 4 has removed"),
     (r"^(0135_sasl_credentials|0142_reauthentication)", "it is run where users log in"),
     (r"^0126_oauthbearer_oidc", "it logs in by OAUTHBEARER, which this broker does not have"),
+    (r"Test skipped due to quick mode$", "it is not in the quick mode"),
 )
 
 LIBRDKAFKA: Final = OwnSuite(
     "librdkafka",
     "2.15.0",
     "v2.15.0",
-    "`tests` that want a broker",
+    "`tests` that want a broker, in the quick mode of its CI; `0081_admin` in full",
     librdkafka,
     (),
     settings=("num.partitions=4",),
-    known=(
-        *KNOWN,
-        (r"^(0055_producer_latency|0061_consumer_lag|0137_barrier_batch_consume)", NO_TRANSACTIONS),
-    ),
+    known=KNOWN,
     skips=SKIPS,
     without=WITHOUT,
 )
@@ -141,14 +138,13 @@ LIBRDKAFKA_848: Final = OwnSuite(
     "librdkafka-consumer",
     "2.15.0",
     "v2.15.0",
-    "the same in its quick mode, with `TEST_CONSUMER_GROUP_PROTOCOL=consumer` (KIP-848)",
+    "the same with `TEST_CONSUMER_GROUP_PROTOCOL=consumer` (KIP-848)",
     librdkafka_848,
     (),
     settings=("num.partitions=4",),
     known=KNOWN,
     skips=(
         *SKIPS,
-        (r"Test skipped due to quick mode$", "it is not in the quick mode"),
         (
             r"^0084_destroy_flags",
             "its authors have yet to make it work with the consumer protocol",

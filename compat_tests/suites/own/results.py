@@ -102,7 +102,9 @@ def section() -> str:
 
 
 def _row(suite: OwnSuite, outcomes: dict[str, Outcome]) -> str:
-    cells = [_cell(outcomes.get(broker)) for broker in BROKERS]
+    here, there = (outcomes.get(broker) for broker in BROKERS)
+    nothing = here is not None and not here.failed and there is None
+    cells = [_cell(here), "nothing to compare" if nothing else _cell(there)]
     return f"| {suite.client} | {suite.version} | {suite.part} | {' | '.join(cells)} |\n"
 
 
