@@ -20,7 +20,10 @@ loads and tools can set and compare what they know. These are accepted, checked,
 change nothing here. For a broker's file one warning at the start names those that are in it, and
 with them names of Kafka 3 and before, internal ones and those of plug-ins, which are taken without
 a look at their values. All others do what Kafka's documentation says. (`kafka-configs --describe
---all` shows every one.)
+--all` shows every one. DescribeConfigs tells which are read-only while the broker runs: as with
+Kafka, and also those of threads, of listeners, TLS and logins, and most that are listed here.
+Changing one of these with `kafka-configs --alter` is refused, as is a name that is none of Kafka's,
+which Kafka takes and does nothing with.)
 """
 
 
