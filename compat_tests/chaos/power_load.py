@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Final
 
 from asyncbroker.log.tests.crash_files import CrashFiles
-from asyncbroker.tests.history.history import End, Ended, History
+from asyncbroker.tests.history.history import End, Ended, History, Outcome
 from asyncbroker.tests.simulation.admins import ANY_TIME, Admin, TopicSpec
 from asyncbroker.tests.simulation.client import Shared, place_of
 from asyncbroker.tests.simulation.consumers import Member, Reader
@@ -32,6 +32,8 @@ from compat_tests.chaos.recording import Fingerprint, fingerprint, recorded, wri
 
 # How long the clients work between two ends of the broker, at most.
 LIFE_SECONDS_MAX: Final = 4.0
+# A twentieth of a second each.
+FIRST_ANSWER_LOOKS_MAX: Final = 600
 CLASSIC_GROUP: Final = "g"
 NEXT_GROUP: Final = "next"
 
@@ -164,6 +166,7 @@ async def _work(
     is_serving.set()
     if filler is not None:
         tasks.append(loop.create_task(_fill_now_and_then(filler, random, is_serving)))
+    await _first_answer(load.history)
     left = seconds
     while left > 0:
         life = min(left, LIFE_SECONDS_MAX * random.uniform(0.2, 1.0))
@@ -194,6 +197,15 @@ async def _work(
     await asyncio.gather(*tasks, return_exceptions=True)
     await network.close()
     load.complaints += [text for text in failures if "InvalidStateError" not in text]
+
+
+async def _first_answer(history: History) -> None:
+    """Returns when somebody's records are acknowledged: where everything is slow, a recording of
+    some seconds would have nothing in it. Not for ever, if there is something wrong."""
+    for _ in range(FIRST_ANSWER_LOOKS_MAX):
+        if any(each.outcome is Outcome.OK for each in history.sends()):
+            return
+        await asyncio.sleep(0.05)
 
 
 def _point(network: TcpNetwork, broker: ChaosBroker) -> None:

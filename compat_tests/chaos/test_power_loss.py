@@ -17,8 +17,8 @@ from compat_tests.chaos.power import run
 from compat_tests.chaos.recording import can_record
 
 IS_LONG: Final = os.environ.get("ASYNCBROKER_LONG", "0") not in ("", "0")
-SECONDS: Final = 300.0 if IS_LONG else 12.0
-LOAD_SECONDS: Final = 12.0 if IS_LONG else 4.0
+SECONDS: Final = 300.0 if IS_LONG else 10.0
+LOAD_SECONDS: Final = 12.0 if IS_LONG else 3.0
 STATES: Final = 60 if IS_LONG else 25
 
 pytestmark = pytest.mark.skipif(not can_record(), reason="records with a library that cc makes")
@@ -36,5 +36,5 @@ def test_what_was_promised_survives_a_loss_of_power(tmp_path: Path) -> None:
 def test_a_disk_that_lies_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else nobody knows whether the test above would find anything."""
     monkeypatch.setattr(Contents, "end_sync", lambda self, begun: None)
-    done = run(2, load_seconds=3.0, states=200, seconds=60.0, folder=tmp_path)
+    done = run(2, load_seconds=1.0, states=200, seconds=60.0, folder=tmp_path)
     assert done.problems
