@@ -172,6 +172,11 @@ def one_by_one(
 
 
 def _columns_of(rows: list[Any], wanted: pa.Schema) -> dict[str, pa.Array]:
-    return {
-        field.name: pa.array([row.get(field.name) for row in rows], field.type) for field in wanted
-    }
+    columns = {}
+    for field in wanted:
+        items = [row.get(field.name) for row in rows]
+        # Arrow would cut off what is behind the point.
+        if pa.types.is_integer(field.type) and any(isinstance(item, float) for item in items):
+            raise TypeError(f"a fraction as {field.type}")
+        columns[field.name] = pa.array(items, field.type)
+    return columns

@@ -249,6 +249,14 @@ def test_values_of_several_schemas_keep_their_order() -> None:
     assert failed.tolist() == [False, False, False, True, True, True] * 3
 
 
+def test_a_fraction_is_not_cut_to_a_whole_number() -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": "double"}]}
+    decoder = AvroDecoder("avro", json.dumps(schema), pa.schema([("x", pa.int32())]))
+    columns, failed = decoder.decode(written(schema, {"x": 1.5}, {"x": 2.0}))
+    assert failed.all()
+    assert columns["x"].to_pylist() == [None, None]
+
+
 def test_a_number_may_be_microseconds() -> None:
     fields = [{"name": "t", "type": "long"}]
     schema = {"type": "record", "name": "R", "fields": fields}
