@@ -38,7 +38,6 @@ SCRAM: Final = {
 AUTHORIZER: Final = (
     "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found=true",
-    "super.users=User:ANONYMOUS",
 )
 USERS_SECONDS_MAX: Final = 30
 ITERATIONS: Final = 4096

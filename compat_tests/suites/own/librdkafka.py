@@ -93,7 +93,8 @@ WITHOUT: Final = (
 KNOWN: Final = (
     (r"^0081_admin do_test_(Create|Describe|Delete)Acls$", NO_ACCESS_LISTS),
     (r"^(0109_auto_create_topics|0115_producer_auth|0119_consumer_auth)", NO_ACCESS_LISTS),
-    (r"^(0098_consumer_txn|0103_transactions|0129_fetch_aborted_msgs)", NO_TRANSACTIONS),
+    (r"^0129_fetch_aborted_msgs", NO_TRANSACTIONS),
+    (r"^(0098_consumer_txn|0103_transactions)", f"{NO_TRANSACTIONS}, and topics of three replicas"),
     (r"^0101_fetch_from_follower", THREE_BROKERS),
     (
         r"^0081_admin do_test_(Incremental)?AlterConfigs$",
