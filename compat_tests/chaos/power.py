@@ -83,8 +83,7 @@ class Run:
         self.counts["operations"] += len(load.history.operations)
         self.problems += load.complaints
         if not self.problems:
-            # A recording is of no use without.
-            self.cut(load, states, max(until, time.monotonic() + CUT_SECONDS_MIN))
+            self.cut(load, states, until)
 
     def cut(self, load: Load, states: int, until: float) -> None:
         """Has the power go at so many moments of a recording, spread over its time."""
@@ -94,9 +93,13 @@ class Run:
         random = Random(load.seed)
         chosen = sorted(_choose(kinds, states, random))
         left: tuple[CrashFiles, float] | None = None
+        # A recording is of no use without.
+        until = max(until, time.monotonic() + CUT_SECONDS_MIN)
+        before = self.counts["states"]
         recording = _recording(load)
         for number, moment in enumerate(recording):
-            if not chosen or time.monotonic() > until or self.problems:
+            is_late = time.monotonic() > until and self.counts["states"] > before
+            if not chosen or is_late or self.problems:
                 break
             if number == chosen[0]:
                 chosen.pop(0)
