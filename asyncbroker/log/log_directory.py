@@ -259,7 +259,7 @@ class LogDirectory:
             config=config,
             leader_epoch=leader_epoch,
             is_clean=self.was_clean,
-            recovery_point=self._offsets.promised(key),
+            recovery_point=self._offsets.promised(key, is_compacted=config.is_compacted),
             log_start_offset=self._offsets.log_starts.get(key, 0),
             now_ms=now_ms,
             open_segments=self._open_segments,

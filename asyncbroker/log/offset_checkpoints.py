@@ -42,6 +42,7 @@ class OffsetCheckpoints:
         "_reserve",
         "_sums",
         "_written",
+        "are_points_damaged",
         "cleaner_offsets",
         "log_starts",
         "recovery_points",
@@ -54,6 +55,8 @@ class OffsetCheckpoints:
         self._reserve = reserve
         self._sums = CheckpointSums(files, directory, {})
         self._written: dict[str, dict[TopicPartition, int]] = {}
+        # Whether nobody knows any more what was promised.
+        self.are_points_damaged = False
         self.recovery_points: dict[TopicPartition, int] = {}
         self.log_starts: dict[TopicPartition, int] = {}
         self.cleaner_offsets: dict[TopicPartition, int] = {}
@@ -67,6 +70,8 @@ class OffsetCheckpoints:
             found = read_small(self._files, path, names, decode)
             if found is not None or name not in names:
                 self._written[name] = dict(found or {})
+            elif name == RECOVERY_POINTS:
+                self.are_points_damaged = names[name] > 0
             offsets.update(found or {})
 
     def write(self) -> None:
@@ -88,10 +93,17 @@ class OffsetCheckpoints:
             if offsets.get(key, 0) > offset:
                 offsets[key] = offset
 
-    def promised(self, key: TopicPartition) -> int:
+    def promised(self, key: TopicPartition, *, is_compacted: bool) -> int:
         """Up to where a partition is durable. What was compacted is, and has gaps that would look
-        like losses to whoever did not know of the promise; the recovery points may be damaged."""
-        return max(self.recovery_points.get(key, 0), self.cleaner_offsets.get(key, 0))
+        like losses to whoever did not know of the promise. Where the recovery points are damaged, a
+        compaction may have been under way: then all but the newest segment counts."""
+        known = max(self.recovery_points.get(key, 0), self.cleaner_offsets.get(key, 0))
+        if not self.are_points_damaged or not is_compacted:
+            return known
+        path = f"{self._directory}/{key[0]}-{key[1]}"
+        names = self._files.list_files(path) if self._files.exists(path) else ()
+        logs = [name for name in names if name.endswith(".log") and name[:-4].isdigit()]
+        return max([known, *(int(name[:-4]) for name in logs)])
 
     def raise_log_start(self, key: TopicPartition, offset: int) -> None:
         """Others may have recorded more meanwhile."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from asyncbroker.log.config import LogConfig
 from asyncbroker.log.files import MemoryFiles
 from asyncbroker.log.log_directory import LogDirectory
 from asyncbroker.log.partition_log import PartitionLog
@@ -41,10 +42,10 @@ FILES = (
 )
 
 
-def opened(files: MemoryFiles) -> tuple[LogDirectory, PartitionLog]:
+def opened(files: MemoryFiles, config: LogConfig = CONFIG) -> tuple[LogDirectory, PartitionLog]:
     directory = LogDirectory.open(files, PATH, cluster_id="c", node_id=1)
     log = directory.open_partition(
-        "flights", 0, topic_id=bytes(16), config=CONFIG, leader_epoch=3, now_ms=NOW_MS
+        "flights", 0, topic_id=bytes(16), config=config, leader_epoch=3, now_ms=NOW_MS
     )
     return directory, log
 
@@ -178,7 +179,7 @@ def test_partitions_in_a_directory_without_anything_else_are_taken_as_they_are()
     directory.close()
 
 
-def compacted() -> tuple[MemoryFiles, list[Kept]]:
+def compacted(*, is_recorded: bool = True) -> tuple[MemoryFiles, list[Kept]]:
     """A killed process has left a log with gaps between its segments; its records."""
     files = MemoryFiles()
     config = with_config(COMPACTED, segment_bytes=300)
@@ -191,16 +192,21 @@ def compacted() -> tuple[MemoryFiles, list[Kept]]:
         put(log, (key, bytes(60)))
     roll(log)
     directory.checkpoint_partition("flights", 0)
-    directory.record_cleaned("flights", 0, clean(log).end_offset)
+    end_offset = clean(log).end_offset
+    if is_recorded:
+        directory.record_cleaned("flights", 0, end_offset)
     put(log, (b"new", b"value"))
     assert len(log.segments) > 2
     directory.close(clean=False)
     return files, kept(log)
 
 
-def test_what_was_compacted_away_is_no_loss_where_the_recovery_points_are_damaged() -> None:
-    files, expected = compacted()
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_what_was_compacted_away_is_no_loss_where_the_recovery_points_are_damaged(
+    is_recorded: bool,
+) -> None:
+    files, expected = compacted(is_recorded=is_recorded)
     overwrite(files, f"{PATH}/recovery-point-offset-checkpoint", 4, b"#")
-    directory, log = opened(files)
+    directory, log = opened(files, with_config(COMPACTED, segment_bytes=300))
     assert kept(log) == expected
     directory.close()
