@@ -314,7 +314,6 @@ def read_snapshot(path: str) -> ProducerState:
         _offset(os.path.basename(path)),
         _read(path),
         _read(sidecar) if os.path.exists(sidecar) else None,
-        now_ms=0,
     )
 
 

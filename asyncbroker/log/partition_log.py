@@ -315,7 +315,7 @@ class PartitionLog:
             self.epochs.assign(leader_epoch, base_offset)
             self.leader_epoch = leader_epoch
         if header.producer_id >= 0:
-            self.producers.add(header, now_ms, batch)
+            self.producers.add(header, batch)
         else:
             self.producers.end_offset = last_offset + 1
         if position == 0:

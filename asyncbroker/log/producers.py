@@ -84,19 +84,19 @@ class Producer:
         "batches",
         "coordinator_epoch",
         "epoch",
-        "seen_ms",
+        "silent_since_ms",
         "timestamp",
         "transaction_start",
     )
 
-    def __init__(self, epoch: int, seen_ms: int) -> None:
+    def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.coordinator_epoch = -1
         # Of the last batch or marker.
         self.timestamp = NO_TIMESTAMP
         # When it last wrote, or the log was opened. Kafka tells age by the records' timestamps and
         # so forgets, in the middle of its work, a producer that loads old data.
-        self.seen_ms = seen_ms
+        self.silent_since_ms: int | None = None
         self.transaction_start = _NO_OFFSET
         self.batches: deque[ProducerBatch] = deque(maxlen=BATCHES_KEPT)
 
@@ -173,7 +173,7 @@ class ProducerState:
             )
         return None
 
-    def add(self, header: BatchHeader, now_ms: int, batch: Buffer | None = None) -> None:
+    def add(self, header: BatchHeader, batch: Buffer | None = None) -> None:
         """Takes over a batch that is in the log; `batch`, its bytes, is needed of control batches.
 
         Does not judge: what is in the log happened.
@@ -184,12 +184,12 @@ class ProducerState:
             return
         producer = self._producers.get(producer_id)
         if producer is None:
-            producer = self._producers[producer_id] = Producer(header.producer_epoch, now_ms)
+            producer = self._producers[producer_id] = Producer(header.producer_epoch)
         elif producer.epoch != header.producer_epoch:
             producer.epoch = header.producer_epoch
             producer.batches.clear()
         producer.timestamp = header.max_timestamp
-        producer.seen_ms = now_ms
+        producer.silent_since_ms = None
         if header.is_control:
             self._end_transaction(producer, header, batch)
             return
@@ -242,11 +242,17 @@ class ProducerState:
         return min((end for end in ends if end > 0), default=INT64_MAX)
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forgets who was silent for `expiration_ms` and has no open transaction."""
+        """Forgets who was silent for `expiration_ms` and has no open transaction. Silence begins
+        with the first call after a batch, so that only clocks which say `now_ms` are compared: the
+        wall clock, which stamps batches, may have been elsewhere when one came."""
+        for producer in self._producers.values():
+            if producer.silent_since_ms is None:
+                producer.silent_since_ms = now_ms
         self._producers = {
             producer_id: producer
             for producer_id, producer in self._producers.items()
-            if producer.transaction_start >= 0 or now_ms - producer.seen_ms < expiration_ms
+            if producer.transaction_start >= 0
+            or now_ms - (producer.silent_since_ms or 0) < expiration_ms
         }
 
     # ---- snapshots
@@ -287,16 +293,14 @@ class ProducerState:
         )
 
     @classmethod
-    def load(
-        cls, offset: int, kafka: bytes, sidecar: bytes | None, *, now_ms: int
-    ) -> ProducerState:
+    def load(cls, offset: int, kafka: bytes, sidecar: bytes | None) -> ProducerState:
         """The state from a snapshot's files. Raises CorruptSnapshot if `kafka` is damaged; a
         sidecar that is damaged, or belongs to another snapshot, only costs the older batches."""
-        producers = _decode_snapshot(kafka, now_ms)
+        producers = _decode_snapshot(kafka)
         is_whole = not producers
         if sidecar is not None:
             try:
-                producers = _decode_sidecar(sidecar, crc32c(kafka), now_ms)
+                producers = _decode_sidecar(sidecar, crc32c(kafka))
                 is_whole = True
             except CorruptSnapshot as damage:
                 logger.warning("the sidecar of the snapshot at offset %d: %s", offset, damage)
@@ -357,7 +361,7 @@ def _unseal(data: bytes) -> memoryview:
     return body
 
 
-def _decode_snapshot(data: bytes, now_ms: int) -> dict[int, Producer]:
+def _decode_snapshot(data: bytes) -> dict[int, Producer]:
     body = _unseal(data)
     producers: dict[int, Producer] = {}
     try:
@@ -366,7 +370,7 @@ def _decode_snapshot(data: bytes, now_ms: int) -> dict[int, Producer]:
             raise CorruptSnapshot(f"{count} producers in {len(body)} bytes")
         for fields in _SNAPSHOT_ENTRY.iter_unpack(body[_COUNT.size :]):
             producer_id, epoch, sequence, offset, delta, timestamp, coordinator, start = fields
-            producer = producers[producer_id] = Producer(epoch, now_ms)
+            producer = producers[producer_id] = Producer(epoch)
             producer.coordinator_epoch = coordinator
             producer.timestamp = timestamp
             producer.transaction_start = start
@@ -377,7 +381,7 @@ def _decode_snapshot(data: bytes, now_ms: int) -> dict[int, Producer]:
     return producers
 
 
-def _decode_sidecar(data: bytes, kafka_crc: int, now_ms: int) -> dict[int, Producer]:
+def _decode_sidecar(data: bytes, kafka_crc: int) -> dict[int, Producer]:
     body = _unseal(data)
     producers: dict[int, Producer] = {}
     try:
@@ -390,7 +394,7 @@ def _decode_sidecar(data: bytes, kafka_crc: int, now_ms: int) -> dict[int, Produ
                 _SIDECAR_ENTRY.unpack_from(body, position)
             )
             position += _SIDECAR_ENTRY.size
-            producer = producers[producer_id] = Producer(epoch, now_ms)
+            producer = producers[producer_id] = Producer(epoch)
             producer.coordinator_epoch = coordinator
             producer.timestamp = timestamp
             producer.transaction_start = start

@@ -216,7 +216,7 @@ class Recovery:
             reason = f"it ends at offset {end_offset}, and was durable to {self.recovery_point}"
             raise CorruptLog(active.log_path, reason)
         beginning = segments[0].base_offset
-        producers = snapshots.read(end_offset, self.now_ms, beginning=beginning, is_clean=True)
+        producers = snapshots.read(end_offset, beginning=beginning, is_clean=True)
         if producers.end_offset < end_offset:
             self._replay(producers, segments)
         return end_offset, producers
@@ -243,7 +243,7 @@ class Recovery:
         while True:
             self.unread.clear()
             epochs = self._read_epochs(sizes)
-            producers = snapshots.read(promised, self.now_ms, beginning=beginning, is_clean=False)
+            producers = snapshots.read(promised, beginning=beginning, is_clean=False)
             scan = UncleanScan(
                 self.files,
                 self.directory,
@@ -252,7 +252,6 @@ class Recovery:
                 self.recovery_point,
                 log_start_offset,
                 self.config.max_message_bytes,
-                self.now_ms,
                 self._new_segment,
                 snapshots,
                 epochs is not None,
@@ -312,7 +311,7 @@ class Recovery:
             start = segment.position_of(producers.end_offset, segment.size)
             if start is not None:
                 for header, position, _ in segment.walk(start, segment.size):
-                    if not add_to_producers(producers, segment, header, position, self.now_ms):
+                    if not add_to_producers(producers, segment, header, position):
                         self.unread.append((segment, position))
 
     def _find_unread(self, segments: list[Segment], end_offset: int) -> None:

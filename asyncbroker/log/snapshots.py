@@ -52,9 +52,7 @@ class SnapshotFiles:
         """Takes a snapshot, to be written later."""
         self._waiting.append(producers.snapshot())
 
-    def read(
-        self, end_offset: int, now_ms: int, *, beginning: int, is_clean: bool
-    ) -> ProducerState:
+    def read(self, end_offset: int, *, beginning: int, is_clean: bool) -> ProducerState:
         """The state of the newest snapshot that is good and not beyond `end_offset`; without one
         that of an empty log.
 
@@ -68,7 +66,7 @@ class SnapshotFiles:
             if offset > end_offset:
                 continue
             try:
-                state = self._load(offset, now_ms)
+                state = self._load(offset)
             except CorruptSnapshot as damage:
                 path = self._path(offset) + SNAPSHOT_SUFFIX
                 logger.warning("%s: %s; taking an older one", path, damage)
@@ -82,13 +80,13 @@ class SnapshotFiles:
             return ProducerState()
         return newest
 
-    def _load(self, offset: int, now_ms: int) -> ProducerState:
+    def _load(self, offset: int) -> ProducerState:
         path = self._path(offset)
         kafka = self._files.read_whole(path + SNAPSHOT_SUFFIX)
         sidecar = None
         if self._has_sidecar(offset):
             sidecar = self._files.read_whole(path + SIDECAR_SUFFIX)
-        return ProducerState.load(offset, kafka, sidecar, now_ms=now_ms)
+        return ProducerState.load(offset, kafka, sidecar)
 
     def _has_sidecar(self, offset: int) -> bool:
         return self._files.exists(self._path(offset) + SIDECAR_SUFFIX)

@@ -68,7 +68,6 @@ class UncleanScan:
     # Where it begins: what is missing before that was deleted.
     log_start_offset: int
     batch_bytes_max: int
-    now_ms: int
     # Makes an empty segment that begins at an offset.
     new_segment: Callable[[int], Segment]
     # Get one for where each segment begins, which is needed once what is before is deleted.
@@ -120,7 +119,7 @@ class UncleanScan:
                         epochs.assign(header.partition_leader_epoch, header.base_offset)
                         checked = self.is_checked or header.last_offset >= self.recovery_point
                         if not add_to_producers(
-                            producers, segment, header, position, self.now_ms, is_checked=checked
+                            producers, segment, header, position, is_checked=checked
                         ):
                             self.unread.append((segment, position))
                         next_offset = header.next_offset
@@ -321,7 +320,6 @@ def add_to_producers(
     segment: Segment,
     header: BatchHeader,
     position: int,
-    now_ms: int,
     *,
     is_checked: bool = False,
 ) -> bool:
@@ -335,7 +333,7 @@ def add_to_producers(
         if not is_checked and not verify_crc(batch, header):
             return False
     try:
-        producers.add(header, now_ms, batch)
+        producers.add(header, batch)
     except CorruptBatch as damage:
         raise CorruptLog(segment.log_path, str(damage), position) from damage
     return True

@@ -54,7 +54,8 @@ async def test_a_producer_that_was_silent_for_long_is_not_told() -> None:
     async with under_test() as test:
         topic = await test.topic()
         await test.produce(idempotent(0))
-        topic.partitions[0].log.expire_producers(NOW_MS + 7 * 86_400_000)
+        for now_ms in (NOW_MS, NOW_MS + 86_400_000):
+            topic.partitions[0].log.expire_producers(now_ms)
         (partition,) = (await describe(test, ("flights", [0])))["flights"]
         assert (partition.error_code, partition.active_producers) == (0, [])
 

@@ -298,11 +298,11 @@ def test_the_snapshot_of_a_clean_stop_is_durable() -> None:
 def test_a_sidecar_of_another_snapshot_is_not_used() -> None:
     state = ProducerState()
     for sequence in range(3):
-        state.add(check_batch(from_producer(sequence)), NOW_MS)
+        state.add(check_batch(from_producer(sequence)))
     older = state.snapshot()
-    state.add(check_batch(from_producer(3)), NOW_MS)
+    state.add(check_batch(from_producer(3)))
     newer = state.snapshot()
-    loaded = ProducerState.load(4, newer.kafka, older.sidecar, now_ms=NOW_MS)
+    loaded = ProducerState.load(4, newer.kafka, older.sidecar)
     assert loaded.check(check_batch(from_producer(3)), NO_DAMAGE, is_client=True) is not None
     with pytest.raises(KafkaError):
         loaded.check(check_batch(from_producer(2)), NO_DAMAGE, is_client=True)
@@ -339,7 +339,7 @@ def test_the_snapshot_has_kafkas_bytes() -> None:
     state = ProducerState()
     header = check_batch(from_producer(0, b"a", b"b", producer_id=2**40, epoch=5))
     header.base_offset = 100
-    state.add(header, NOW_MS)
+    state.add(header)
     body = struct.pack(">i", 1) + struct.pack(">qhiqiqiq", 2**40, 5, 1, 101, 1, NOW_MS, -1, -1)
     assert state.snapshot().kafka == struct.pack(">hI", 1, crc32c(body)) + body
     assert state.snapshot().offset == 102
@@ -352,19 +352,19 @@ def test_an_empty_snapshot_is_what_kafka_writes() -> None:
 @pytest.mark.parametrize("data", [b"", b"\0\1", bytes.fromhex("0002 48674bc7 00000000")])
 def test_what_is_no_snapshot_is_told(data: bytes) -> None:
     with pytest.raises(CorruptSnapshot):
-        ProducerState.load(0, data, None, now_ms=NOW_MS)
+        ProducerState.load(0, data, None)
 
 
 def test_every_truncation_of_a_snapshot_is_told() -> None:
     state = ProducerState()
     for producer_id in range(3):
-        state.add(check_batch(from_producer(0, producer_id=producer_id)), NOW_MS)
+        state.add(check_batch(from_producer(0, producer_id=producer_id)))
     snapshot = state.snapshot()
     for size in range(len(snapshot.kafka)):
         with pytest.raises(CorruptSnapshot):
-            ProducerState.load(3, snapshot.kafka[:size], None, now_ms=NOW_MS)
+            ProducerState.load(3, snapshot.kafka[:size], None)
     for size in range(len(snapshot.sidecar)):
-        state = ProducerState.load(3, snapshot.kafka, snapshot.sidecar[:size], now_ms=NOW_MS)
+        state = ProducerState.load(3, snapshot.kafka, snapshot.sidecar[:size])
         assert len(state) == 3
 
 
@@ -374,12 +374,22 @@ def test_every_truncation_of_a_snapshot_is_told() -> None:
 def test_a_silent_producer_is_forgotten_after_its_time() -> None:
     log = open_log()
     append(log, from_producer(0))
-    append(log, from_producer(0, producer_id=8), now_ms=NOW_MS + 1000)
+    log.expire_producers(NOW_MS)
+    append(log, from_producer(0, producer_id=8))
     log.expire_producers(NOW_MS + DAY_MS - 1)
     assert append(log, from_producer(0), now_ms=NOW_MS + DAY_MS - 1).is_duplicate
     log.expire_producers(NOW_MS + DAY_MS)
     assert len(log.producers) == 1
     assert not append(log, from_producer(0)).is_duplicate
+
+
+def test_where_the_wall_clock_was_when_a_batch_came_makes_no_producer_silent() -> None:
+    log = open_log()
+    then_ms = NOW_MS - 400 * DAY_MS
+    sent = batch(b"x", timestamps=[then_ms], producer_id=7, producer_epoch=0, base_sequence=0)
+    append(log, bytearray(sent), now_ms=then_ms)
+    log.expire_producers(NOW_MS)
+    assert append(log, bytearray(sent)).is_duplicate
 
 
 def test_a_producer_of_old_records_is_not_taken_for_an_old_producer() -> None:
@@ -452,11 +462,11 @@ def test_the_snapshot_tells_the_open_transaction() -> None:
     state = ProducerState()
     header = read_header(transactional(0))
     header.base_offset = 50
-    state.add(header, NOW_MS)
+    state.add(header)
     snapshot = state.snapshot()
     assert struct.unpack(">q", snapshot.kafka[-8:]) == (50,)
     for sidecar in (snapshot.sidecar, None):
-        loaded = ProducerState.load(51, snapshot.kafka, sidecar, now_ms=NOW_MS)
+        loaded = ProducerState.load(51, snapshot.kafka, sidecar)
         assert loaded.first_undecided_offset == 50
 
 

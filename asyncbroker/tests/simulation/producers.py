@@ -203,7 +203,7 @@ class Producer(Client):
         elif code is not None:
             is_out_of_order = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             is_late = is_out_of_order and pending[0] is not batch
-            if is_out_of_order and self._may_be_damaged(batch):
+            if is_out_of_order and not is_late and self._may_be_damaged(batch):
                 # What came behind it is there: it cannot be taken again, and is not acknowledged.
                 pending.remove(batch)
             elif not is_late and code not in PASSING:
