@@ -308,25 +308,6 @@ def _alter_replica_log_dirs(
     )
 
 
-def _describe_producers(
-    messages: Any, version: int, request: Any, code: int, message: str | None
-) -> Any:
-    return messages.DescribeProducersResponse(
-        topics=[
-            messages.DescribeProducersTopicResponse(
-                name=topic.name,
-                partitions=[
-                    messages.DescribeProducersPartitionResponse(
-                        partition_index=index, error_code=code, error_message=message
-                    )
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
 def _describe_log_dirs(
     messages: Any, version: int, request: Any, code: int, message: str | None
 ) -> Any:
@@ -438,7 +419,6 @@ _BY_ITEM: Final[dict[str, Callable[[Any, int, Any, int, str | None], Any]]] = {
     "CreatePartitions": _create_partitions,
     "AlterReplicaLogDirs": _alter_replica_log_dirs,
     "DescribeLogDirs": _describe_log_dirs,
-    "DescribeProducers": _describe_producers,
     "DeleteGroups": _delete_groups,
     "ElectLeaders": _elect_leaders,
     "DescribeTopicPartitions": _describe_topic_partitions,

@@ -113,7 +113,6 @@ APIS: Final[tuple[Api, ...]] = (
     _api(50, "DescribeUserScramCredentials", "describe_user_scram_credentials", "0", 0),
     _api(51, "AlterUserScramCredentials", "alter_user_scram_credentials", "0", 0),
     _api(60, "DescribeCluster", "describe_cluster", "0-2", 0),
-    _api(61, "DescribeProducers", "describe_producers", "0", 0),
     _api(68, "ConsumerGroupHeartbeat", "consumer_group_heartbeat", "0-1", 0),
     _api(69, "ConsumerGroupDescribe", "consumer_group_describe", "0-1", 0),
     _api(74, "ListConfigResources", "list_config_resources", "0-1", 0),

@@ -94,7 +94,6 @@ HANDLERS: Final[dict[int, Handler]] = {
         _handler(50, "0"),
         _handler(51, "0"),
         _handler(60, "0-2"),
-        _handler(61, "0"),
         _handler(68, "0-1"),
         _handler(69, "0-1"),
         _handler(74, "0-1"),

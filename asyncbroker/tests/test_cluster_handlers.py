@@ -48,9 +48,8 @@ def test_the_list_has_what_old_librdkafka_looks_for_by_exact_version() -> None:
 
 
 def test_nothing_of_transactions_is_advertised() -> None:
-    """Clients would begin one, and learn only then that it cannot be. DescribeProducers (61) begins
-    none, and tells of idempotent producers too."""
-    assert not {24, 25, 26, 28, 65, 66} & HANDLERS.keys()
+    """Clients would begin one, and learn only then that it cannot be."""
+    assert not {24, 25, 26, 28, 61, 65, 66} & HANDLERS.keys()
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ _WITHOUT_SCHEMA: Final = {
     49: "AlterClientQuotas",
     55: "DescribeQuorum",
     57: "UpdateFeatures",
+    61: "DescribeProducers",
     64: "UnregisterBroker",
     65: "DescribeTransactions",
     66: "ListTransactions",

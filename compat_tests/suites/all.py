@@ -249,6 +249,9 @@ SUITES: Final[tuple[Suite, ...]] = (
         features={name: name for name in SARAMA_OWN},
         expected={
             "TestFuncAdminQuotas": Result("refused", "this broker has no quotas to set"),
+            "TestFuncDescribeProducers": Result(
+                "refused", "this broker has no transactions, for whose troubles that is"
+            ),
             "TestFuncAdminUpdateFeatures": Result("refused", "its features are what they are"),
         },
         without=SARAMA_LEFT_OUT,
