@@ -28,7 +28,7 @@ from asyncbroker.handlers import HANDLERS, Handler
 from asyncbroker.metrics import Metrics
 from asyncbroker.protocol.api import API_BY_KEY
 from asyncbroker.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from asyncbroker.protocol.headers import decode_request_header
+from asyncbroker.protocol.headers import decode_client_id, decode_request_header
 from asyncbroker.protocol.schema import SizedPart
 
 logger = logging.getLogger(__name__)
@@ -186,7 +186,7 @@ class Dispatcher:
                 header, position = decode_request_header(frame)
                 context.client_id = header.client_id or ""
             else:
-                context.client_id = str(frame[_HEAD.size : position], "utf-8")
+                context.client_id = decode_client_id(frame[_HEAD.size : position])
                 position += route.is_flexible
             if len(frame) > route.request_bytes_max:
                 raise ProtocolError(f"{len(frame)} bytes (the limit is {route.request_bytes_max})")
@@ -206,8 +206,6 @@ class Dispatcher:
             return Waiting(route, correlation_id, request, response)
         except StructError:
             return self._close_for(f"a request of {len(frame)} bytes has no header")
-        except UnicodeDecodeError as error:
-            return self._close_for(f"{route}: the client id is not UTF-8: {error}")
         except Exception as error:
             return self._answer_error(error, route, correlation_id, request, context, output)
 

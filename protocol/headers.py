@@ -23,6 +23,7 @@ from typing import Final
 
 from asyncbroker.protocol.api import APIS
 from asyncbroker.protocol.errors import ProtocolError
+from asyncbroker.protocol.primitives import STRING_BYTES_MAX
 from asyncbroker.protocol.schema import INT16, INT32, STRING, Buffer, wire
 from asyncbroker.protocol.varints import read_uvarint, skip_tagged_fields
 
@@ -65,15 +66,25 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
         position += length
         if position > len(frame):
             raise ProtocolError(f"client id of {length} bytes does not fit in the request")
-        try:
-            client_id = str(frame[position - length : position], "utf-8")
-        except UnicodeDecodeError:
-            raise ProtocolError("client id is not UTF-8") from None
+        client_id = decode_client_id(frame[position - length : position])
     elif length != -1:
         raise ProtocolError(f"client id has length {length}")
     if api_version >= flexible_from:
         position = _skip_tagged_fields("request header", frame, position)
     return RequestHeader(api_key, api_version, correlation_id, client_id), position
+
+
+def decode_client_id(data: Buffer) -> str:
+    """A client id, whatever its bytes are: clients in C send the one they were given, in Latin-1
+    too, and Kafka serves them. What is not UTF-8 becomes U+FFFD, which takes three bytes each, and
+    the whole has to fit into the records of groups all the same."""
+    try:
+        return str(data, "utf-8")
+    except UnicodeDecodeError:
+        client_id = str(data, "utf-8", "replace")
+    if len(client_id.encode()) > STRING_BYTES_MAX:
+        raise ProtocolError(f"client id of {len(data)} bytes is not UTF-8")
+    return client_id
 
 
 def encode_request_header(header: RequestHeader) -> bytes:

@@ -186,12 +186,19 @@ def malformed() -> list[tuple[str, bytes]]:
         ("half a header", good[:5]),
         ("client id longer than the request", head + pack(">h", 100) + b"short"),
         ("client id of a length below -1", head + pack(">h", -2) + good[10:]),
-        ("client id that is not UTF-8", head + pack(">h", 2) + b"\xff\xfe" + good[14:]),
+        ("long client id not in UTF-8", head + pack(">h", 20000) + b"\xff" * 20000 + good[14:]),
         ("no tags", good[:14]),
         ("tags without an end", good[:14] + b"\xff\xff\xff\xff\xff\xff"),
         ("half a body", good[:-3]),
         ("array longer than the request", pack(">hhih", 15, 0, 1, -1) + pack(">i", 2**31 - 1)),
     ]
+
+
+def test_a_client_id_in_latin_1_is_served_as_by_kafka() -> None:
+    dispatched = Dispatched(Heartbeat=answer)
+    good = request_frame("Heartbeat", 4, HEARTBEAT)[4:]
+    frame = good[:8] + pack(">h", 4) + "Zoë1".encode("latin-1") + good[14:]
+    assert isinstance(dispatched.serve(pack(">i", len(frame)) + frame), int)
 
 
 def test_bytes_after_a_request_are_left_alone_as_librdkafka_needs() -> None:

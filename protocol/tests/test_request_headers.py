@@ -64,6 +64,16 @@ def test_unknown_tagged_fields_of_a_request_header_are_skipped() -> None:
     assert decode_request_header(data + b"body")[1] == len(data)
 
 
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [(b"b\xfccher", "b\ufffdcher"), (b"\xff" * 0x2AAA, "\ufffd" * 0x2AAA)],
+)
+def test_a_client_id_that_is_not_utf8_is_read_as_kafka_reads_it(sent: bytes, read: str) -> None:
+    data = bytes.fromhex("0003 0001 00000007") + len(sent).to_bytes(2, "big") + sent
+    for frame in (data, memoryview(data), bytearray(data)):
+        assert decode_request_header(frame) == (RequestHeader(METADATA, 1, 7, read), len(data))
+
+
 def test_the_header_of_an_api_versions_request_of_a_version_to_come_can_be_read() -> None:
     data = bytes.fromhex("0012 007f 00000007 0001 61 00")
     assert decode_request_header(data + b"???") == (RequestHeader(API_VERSIONS, 127, 7, "a"), 12)
@@ -81,7 +91,7 @@ def test_an_unknown_api_key_is_a_protocol_error(key: int) -> None:
     [
         "0000 0003 00000007 fffe",  # a length below -1
         "0000 0003 00000007 7fff 61",  # longer than the frame
-        "0000 0003 00000007 0001 ff",  # not UTF-8
+        "0000 0003 00000007 2aab" + "ff" * 0x2AAB,  # not UTF-8, and too long when it is made so
         "0000 0009 00000007 0000",  # no tagged fields
         "0000 0009 00000007 0000 01 00",  # a tagged field cut off
         "0000 0009 00000007 0000 01 00 09 00",  # a tagged field too long
