@@ -216,8 +216,8 @@ SUITES: Final[tuple[Suite, ...]] = (
     Suite(
         "franz-go-own",
         ("1.22.3",),
-        "its own: the tests in its module that talk to a broker, but for those of transactions and "
-        "of share groups, which this broker does not have",
+        "its own: the tests in its module that talk to a broker, with 20,000 records in place of "
+        "500,000, and without those of transactions and share groups, which this broker has not",
         franz_go_own,
         features={name: name for name in FRANZ_GO_OWN},
         expected={

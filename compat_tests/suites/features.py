@@ -93,6 +93,7 @@ FRANZ_GO_OWN: Final = (
     "TestPauseIssue489",
     "TestPauseIssueOct2023",
     "TestPooling",
+    "TestHookPollStart",
     "TestGroupSimple",
     "TestGroupETL",
 )

@@ -27,8 +27,8 @@ HEAD: Final = """\
 Made by `python -m compat_tests.suites.own`: the tests that clients have for themselves, from clones
 of their repositories, against this broker; against Apache Kafka only the files in which a test
 failed here. Both brokers are one node with a listener in plaintext, one in TLS and two for users
-who log in. A test that fails has a reason, as has one that the suite skips by itself or that is not
-run, or the command ends with an error.
+who log in. A test that fails has a reason, as has one that is skipped, by the suite itself or by
+what stands in the place of its container, or that is not run, or the command ends with an error.
 
 | client | version | what of it | asyncbroker | Apache Kafka |
 |---|---|---|---|---|
