@@ -177,7 +177,8 @@ def test_a_delay_holds_a_request_back_and_ends_with_the_broker(broker: BrokerThr
     rule = broker.faults.on(api="Metadata", client_id="tester").delay(80)
     began = time.monotonic()
     ask_metadata(connection)
-    assert 0.08 <= time.monotonic() - began < 2
+    # The event loop counts whole milliseconds, from the last one that it has seen.
+    assert 0.078 <= time.monotonic() - began < 2
     rule.remove()
     broker.faults.on(api="Metadata").delay(60_000)
     connection.send(MetadataRequest(topics=[]), Deadline(5))
