@@ -28,6 +28,7 @@ from asyncbroker.protocol.consumer_protocol import PROTOCOL_TYPE as CONSUMER_PRO
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from asyncbroker.protocol.messages.sync_group import SyncGroupResponse
+from asyncbroker.protocol.primitives import STRING_BYTES_MAX
 
 UNKNOWN_MEMBER_ID: Final = ""
 
@@ -89,7 +90,7 @@ def _join_without_id(
 ) -> None:
     """A new dynamic member. Old versions are let in at once: their clients do not know the error
     MEMBER_ID_REQUIRED, and would hang."""
-    member_id = f"{caller.client_id}-{caller.unique}"
+    member_id = _new_member_id(caller.client_id, caller.unique)
     if caller.api_version < MEMBER_ID_REQUIRED_FROM:
         _add_member(group, request, caller, token, turn, member_id=member_id)
         return
@@ -98,12 +99,21 @@ def _join_without_id(
     turn.reply(token, join_failed(ErrorCode.MEMBER_ID_REQUIRED, member_id))
 
 
+def _new_member_id(name: str, unique: str) -> str:
+    """A name that nobody else has. As much of the given one as fits into a string of the protocol
+    with what makes it unique."""
+    room = STRING_BYTES_MAX - len(unique) - 1
+    if len(name) * 4 > room:
+        name = name.encode()[:room].decode(errors="ignore")
+    return f"{name}-{unique}"
+
+
 def _join_as_instance(
     group: Group, request: JoinGroupRequest, caller: Caller, token: Token, turn: Turn
 ) -> None:
     """A static member whose process is new: it takes its old place, or a new one."""
     assert request.group_instance_id is not None
-    member_id = f"{request.group_instance_id}-{caller.unique}"
+    member_id = _new_member_id(request.group_instance_id, caller.unique)
     old_member_id = group.static_member_ids.get(request.group_instance_id)
     if old_member_id is None:
         _add_member(group, request, caller, token, turn, member_id=member_id)

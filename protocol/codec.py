@@ -103,8 +103,6 @@ class Codec(Generic[Message]):
         except (StructError, IndexError):
             # A field of fixed size, or a length, lies past the end of the buffer.
             raise ProtocolError(f"{self}: ends early, after {len(buffer)} bytes") from None
-        except UnicodeDecodeError as error:
-            raise ProtocolError(f"{self}: a string is not UTF-8: {error}") from None
 
     def encode(self, message: Message) -> bytes:
         """The bytes of `message`. Raises ValueError when this version cannot express it: a field

@@ -26,9 +26,9 @@ decoder of a flexible struct of an int32, a string and tagged fields, none of th
         stop = position + n
         if n < 0 or stop > end:
             raise bad_length('Example v9: name', n, end - position)
-        if n > 32767:
-            raise bad_string('Example v9: name', n)
-        message.name = str(buffer[position:stop], 'utf-8')
+        if n > 10922:
+            long_string('Example v9: name', buffer[position:stop])
+        message.name = str(buffer[position:stop], 'utf-8', 'replace')
         position = stop
         n = buffer[position]
         position += 1

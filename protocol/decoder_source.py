@@ -11,6 +11,7 @@ from construct import Construct
 
 from asyncbroker.protocol.errors import ProtocolError
 from asyncbroker.protocol.primitives import (
+    SHORT_STRING_BYTES_MAX,
     STRING_BYTES_MAX,
     Array,
     CompactLength,
@@ -20,8 +21,9 @@ from asyncbroker.protocol.primitives import (
     Sized,
     String,
     TaggedField,
+    decode_text,
 )
-from asyncbroker.protocol.schema import defaults_of
+from asyncbroker.protocol.schema import Buffer, defaults_of
 from asyncbroker.protocol.source import Source, format_of, has_records, size_least, title_of
 from asyncbroker.protocol.varints import read_uvarint, read_uvarint_tail, skip_tagged_fields
 
@@ -41,7 +43,7 @@ class DecoderSource:
             "read_uvarint_tail": read_uvarint_tail,
             "skip_tagged_fields": skip_tagged_fields,
             "bad_length": _bad_length,
-            "bad_string": _bad_string,
+            "long_string": _long_string,
             "bad_count": _bad_count,
             "bad_tagged_field": _bad_tagged_field,
         }
@@ -116,11 +118,10 @@ class DecoderSource:
             self.source.line("stop = position + n")
             with self.source.block("if n < 0 or stop > end"):
                 self.source.line(f"raise bad_length({self._where(path)}, n, end - position)")
-            if isinstance(construct, String) and isinstance(construct.length, CompactLength):
-                with self.source.block(f"if n > {STRING_BYTES_MAX}"):
-                    self.source.line(f"raise bad_string({self._where(path)}, n)")
             if isinstance(construct, String):
-                value = "str(buffer[position:stop], 'utf-8')"
+                value = "str(buffer[position:stop], 'utf-8', 'replace')"
+                with self.source.block(f"if n > {SHORT_STRING_BYTES_MAX}"):
+                    self.source.line(f"long_string({self._where(path)}, buffer[position:stop])")
             elif isinstance(construct, Records):
                 value = "view[position:stop]"
             else:
@@ -224,8 +225,9 @@ def _bad_length(where: str, length: int, left: int) -> ProtocolError:
     return ProtocolError(f"{where} has length {length}, with {left} bytes left")
 
 
-def _bad_string(where: str, length: int) -> ProtocolError:
-    return ProtocolError(f"{where} has {length} bytes, more than {STRING_BYTES_MAX}")
+def _long_string(where: str, data: Buffer) -> None:
+    if decode_text(data) is None:
+        raise ProtocolError(f"{where} has {len(data)} bytes, more than {STRING_BYTES_MAX} as UTF-8")
 
 
 def _bad_count(where: str, count: int, left: int) -> ProtocolError:

@@ -23,7 +23,7 @@ from typing import Final
 
 from asyncbroker.protocol.api import APIS
 from asyncbroker.protocol.errors import ProtocolError
-from asyncbroker.protocol.primitives import STRING_BYTES_MAX
+from asyncbroker.protocol.primitives import decode_text
 from asyncbroker.protocol.schema import INT16, INT32, STRING, Buffer, wire
 from asyncbroker.protocol.varints import read_uvarint, skip_tagged_fields
 
@@ -75,14 +75,9 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
 
 
 def decode_client_id(data: Buffer) -> str:
-    """A client id, whatever its bytes are: clients in C send the one they were given, in Latin-1
-    too, and Kafka serves them. What is not UTF-8 becomes U+FFFD, which takes three bytes each, and
-    the whole has to fit into the records of groups all the same."""
-    try:
-        return str(data, "utf-8")
-    except UnicodeDecodeError:
-        client_id = str(data, "utf-8", "replace")
-    if len(client_id.encode()) > STRING_BYTES_MAX:
+    """A client id, whatever its bytes are, if it fits into the records of groups."""
+    client_id = decode_text(data)
+    if client_id is None:
         raise ProtocolError(f"client id of {len(data)} bytes is not UTF-8")
     return client_id
 

@@ -28,6 +28,8 @@ from construct.core import StreamError, stream_read, stream_size, stream_tell, s
 from asyncbroker.protocol.varints import UVARINT_BYTES_MAX, UVARINT_MAX, encode_uvarint
 
 STRING_BYTES_MAX: Final = 32767
+# So long a string is no longer than that whatever of it is not UTF-8.
+SHORT_STRING_BYTES_MAX: Final = STRING_BYTES_MAX // 3
 
 INT8: Final = FormatField(">", "b")
 INT16: Final = FormatField(">", "h")
@@ -73,6 +75,19 @@ class UnsignedVarint(WireConstruct):
         return value
 
 
+def decode_text(data: bytes | bytearray | memoryview) -> str | None:
+    """Text in UTF-8. What is none becomes U+FFFD, as in Kafka: clients in C send names in the
+    encoding that they were given them in. None where the text has more bytes than a classic length
+    can say, however its length was sent: Kafka refuses those too, and they could not go on into
+    records, which are classic. A U+FFFD has three, and stands for at least one."""
+    if len(data) > STRING_BYTES_MAX:
+        return None
+    text = str(data, "utf-8", "replace")
+    if len(data) > SHORT_STRING_BYTES_MAX and len(text.encode()) > STRING_BYTES_MAX:
+        return None
+    return text
+
+
 class CompactLength(WireConstruct):
     """A length plus one as an unsigned varint; null (0) reads as -1, as in a classic length."""
 
@@ -116,16 +131,13 @@ class Sized(WireConstruct):
 
 
 class String(Sized):
-    """Text in UTF-8, of no more bytes than a classic length can say, however its length is sent:
-    Kafka refuses longer ones too, and they could not go on into records, which are classic."""
+    """Text in UTF-8, as `decode_text` reads it."""
 
     def _decode(self, data: bytes, path: str) -> str:
-        if len(data) > STRING_BYTES_MAX:
+        text = decode_text(data)
+        if text is None:
             raise StringError(f"a string of {len(data)} bytes", path=path)
-        try:
-            return data.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise StringError(str(error), path=path) from error
+        return text
 
     def _encode(self, value: str, path: str) -> bytes:
         return value.encode("utf-8")

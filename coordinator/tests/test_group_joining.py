@@ -23,6 +23,14 @@ def test_a_new_dynamic_member_is_given_an_id_to_join_with(version: int) -> None:
     assert s.is_waiting(s.join("a"))
 
 
+@pytest.mark.parametrize("name", ["a" * 32_767, "a" + "\u00fc" * 16_383, "\ufffd" * 10_922])
+def test_the_id_of_a_member_with_a_long_name_can_be_sent(name: str) -> None:
+    s = Scenario()
+    member_id = s.replies[s.join(name)].member_id
+    assert 32_760 < len(member_id.encode()) <= 32_767
+    assert member_id.startswith(name[:10_000])
+
+
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_old_versions_are_admitted_at_once(version: int) -> None:
     s = Scenario()

@@ -167,11 +167,9 @@ def test_compact_lengths_are_varints_of_the_length_plus_one() -> None:
         "0000 ffff 00000000 fffffffe",
         "0000 ffff 00000000 7fffffff",  # more than there is
         "0000 0003 00000000 00",
-        "0001ff ffff 00000000 ffffffff",  # not UTF-8
-        "0003eda080 ffff 00000000 ffffffff",  # a lone surrogate
     ],
 )
-def test_wrong_classic_lengths_and_texts_are_refused(data: str) -> None:
+def test_wrong_classic_lengths_are_refused(data: str) -> None:
     neither(codec_for(Texts, 0, False), bytes.fromhex(data))
 
 
@@ -184,11 +182,35 @@ def test_wrong_classic_lengths_and_texts_are_refused(data: str) -> None:
         "ffffffff1f 00 01 00 00",  # 33 bits
         "ffffffffff01 00 01 00 00",  # six bytes
         "8080808080 00 01 00 00",
-        "02ff 00 01 00 00",  # not UTF-8
     ],
 )
-def test_wrong_compact_lengths_and_texts_are_refused(data: str) -> None:
+def test_wrong_compact_lengths_are_refused(data: str) -> None:
     neither(codec_for(Texts, 0, True), bytes.fromhex(data))
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ("62fc63686572", "b\ufffdcher"),  # Latin-1
+        ("eda080", "\ufffd\ufffd\ufffd"),  # a lone surrogate
+        ("ff", "\ufffd"),
+    ],
+)
+def test_what_is_not_utf_8_is_read_as_kafka_reads_it(data: str, text: str) -> None:
+    size = len(data) // 2
+    classic = bytes.fromhex(f"{size:04x} {data} ffff 00000000 ffffffff")
+    compact = bytes.fromhex(f"{size + 1:02x} {data} 00 01 00 00")
+    for codec, sent in (codec_for(Texts, 0, False), classic), (codec_for(Texts, 0, True), compact):
+        assert codec.decode(sent) == interpreted.parse(codec, sent) == Texts(text)
+
+
+def test_a_text_that_would_not_fit_as_utf_8_is_refused() -> None:
+    """Each of its bytes may take three then."""
+    tail = bytes.fromhex("ffff 00000000 ffffffff")
+    codec = codec_for(Texts, 0, False)
+    fits, too_long = (size.to_bytes(2, "big") + b"\xff" * size + tail for size in (10_922, 10_923))
+    assert codec.encode(codec.decode(fits))
+    neither(codec, too_long)
 
 
 def test_a_compact_string_is_no_longer_than_a_classic_one_can_be() -> None:
