@@ -28,6 +28,7 @@ from asyncbroker.settings import (
     group_settings,
     text_of,
     topic_settings,
+    unused_dynamic_settings,
     unused_settings,
 )
 from asyncbroker.settings_broker import STAND_INS
@@ -134,8 +135,13 @@ def dynamic_default_entries(config: BrokerConfig) -> Iterator[ConfigEntry]:
 
 
 def is_dynamic(name: str) -> bool:
-    """Whether a broker's setting may be altered while it runs: what topics inherit, and a few."""
-    return name in DYNAMIC_SETTINGS or name in INHERITED_FROM.values()
+    """Whether a broker's setting may be altered while it runs: what topics inherit, a few, and
+    those without effect that Kafka takes."""
+    return (
+        name in DYNAMIC_SETTINGS
+        or name in INHERITED_FROM.values()
+        or name in unused_dynamic_settings()
+    )
 
 
 def topic_values(

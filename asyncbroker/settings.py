@@ -139,6 +139,21 @@ def unused_settings() -> dict[str, Setting]:
     return _read_table(UNUSED_SETTINGS + SECURITY_SETTINGS, has_effect=False)
 
 
+@functools.cache
+def unused_dynamic_settings() -> dict[str, bool]:
+    """Those without effect that can be set while the broker runs, as in Kafka, besides what topics
+    inherit; with each whether it can be set for all brokers at once."""
+    from asyncbroker.settings_unused import (
+        DYNAMIC_UNUSED_SETTINGS,
+        DYNAMIC_UNUSED_SETTINGS_OF_ONE_BROKER,
+    )
+
+    return {
+        **dict.fromkeys(DYNAMIC_UNUSED_SETTINGS.split(), True),
+        **dict.fromkeys(DYNAMIC_UNUSED_SETTINGS_OF_ONE_BROKER.split(), False),
+    }
+
+
 def broker_setting(name: str) -> Setting | None:
     """The broker setting of this name, with or without effect; None for an unknown name."""
     return broker_settings().get(name) or unused_settings().get(name)

@@ -49,6 +49,30 @@ PLUGIN_PREFIXES: Final = (
     "authorizer.",
 )
 
+# What Kafka takes while a broker runs. Of TLS and of users nothing is here: who changes those
+# means to close or to open a door.
+DYNAMIC_UNUSED_SETTINGS: Final = """
+background.threads config.providers follower.fetch.last.tiered.offset.enable
+group.coordinator.cached.buffer.max.bytes group.share.assignment.interval.ms
+group.streams.assignment.interval.ms log.cleaner.io.buffer.size max.connection.creation.rate
+metric.reporters num.io.threads num.network.threads num.replica.fetchers remote.fetch.max.wait.ms
+remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes
+remote.log.manager.copier.thread.pool.size remote.log.manager.copy.max.bytes.per.second
+remote.log.manager.expiration.thread.pool.size remote.log.manager.fetch.max.bytes.per.second
+remote.log.manager.follower.thread.pool.size remote.log.reader.threads
+share.coordinator.cached.buffer.max.bytes transaction.partition.verification.enable
+"""
+
+# The same of those that are set for a broker by its id, never for all of them.
+DYNAMIC_UNUSED_SETTINGS_OF_ONE_BROKER: Final = """
+cordoned.log.dirs sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
+sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
+sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
+sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds
+sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
+sasl.mechanism.inter.broker.protocol
+"""
+
 UNUSED_SETTINGS: Final = """
 # Nodes, threads and sockets
 process.roles                           list     broker      broker|controller

@@ -14,7 +14,13 @@ from asyncbroker.config_entries import broker_entry, group_entry, is_dynamic, to
 from asyncbroker.group_settings import check_group_id, check_group_settings
 from asyncbroker.handlers.describe_configs import BROKER, GROUP, TOPIC, check_broker_name
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
-from asyncbroker.settings import Setting, broker_setting, group_settings, topic_settings
+from asyncbroker.settings import (
+    Setting,
+    broker_setting,
+    group_settings,
+    topic_settings,
+    unused_dynamic_settings,
+)
 from asyncbroker.topic_config import check_overrides
 from asyncbroker.topic_names import check_topic_name
 
@@ -94,6 +100,10 @@ async def _alter_broker(broker: Broker, change: ResourceChange, validate_only: b
         if broker_setting(name) is not None and not is_dynamic(name):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"{name} cannot change while the broker runs"
+            )
+        if not resource and not unused_dynamic_settings().get(name, True):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"{name} is set for a broker, not for all of them"
             )
     present = Present(
         broker.config.dynamic if resource else broker.config.dynamic_default,

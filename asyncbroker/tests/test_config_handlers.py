@@ -9,6 +9,11 @@ import pytest
 
 from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.protocol.errors import ErrorCode
+from asyncbroker.protocol.messages.alter_configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+)
 from asyncbroker.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -365,10 +370,52 @@ async def test_settings_of_all_brokers_are_told_under_the_empty_name() -> None:
         assert (config.name, config.value, config.config_source) == ("max.connections", "20", 3)
 
 
+RELOGIN = "sasl.kerberos.min.time.before.relogin"
+
+
+async def test_what_has_no_effect_can_change_where_kafkas_can_and_is_kept_and_told() -> None:
+    metadata = MemoryMetadataStore()
+    async with under_test(metadata=metadata) as test:
+        assert not (await describe_one(test, BROKER, "1", RELOGIN)).read_only
+        assert await alter(test, BROKER, "1", (RELOGIN, SET, "58000")) is ErrorCode.NONE
+        assert await alter(test, BROKER, "", ("num.io.threads", SET, "9")) is ErrorCode.NONE
+        files = test.files
+    async with under_test(metadata=metadata, files=files, num_io_threads="8") as test:
+        relogin = await describe_one(test, BROKER, "1", RELOGIN, include_synonyms=True)
+        assert (relogin.value, relogin.config_source) == ("58000", 2)
+        assert [(each.value, each.source) for each in relogin.synonyms] == [
+            ("58000", 2),
+            ("60000", 5),
+        ]
+        threads = await describe_one(test, BROKER, "1", "num.io.threads", include_synonyms=True)
+        assert [each.source for each in threads.synonyms] == [3, 4, 5]
+        (config,) = (await describe(test, BROKER, "")).configs
+        assert (config.name, config.value) == ("num.io.threads", "9")
+        assert await alter(test, BROKER, "1", (RELOGIN, DELETE, None)) is ErrorCode.NONE
+        assert await value_of(test, RELOGIN, BROKER, "1") == "60000"
+
+
+async def test_the_older_request_takes_it_too() -> None:
+    async with under_test() as test:
+        configs = [AlterableConfig(RELOGIN, "61000")]
+        request = AlterConfigsRequest([AlterConfigsResource(BROKER, "1", configs)])
+        (outcome,) = (await test.ask(request, 2)).responses
+        assert outcome.error_code == ErrorCode.NONE
+        assert await value_of(test, RELOGIN, BROKER, "1") == "61000"
+
+
 @pytest.mark.parametrize(
     ("name", "change", "code"),
     [
         ("1", ("node.id", SET, "5"), ErrorCode.INVALID_REQUEST),
+        ("", (RELOGIN, SET, "5"), ErrorCode.INVALID_REQUEST),
+        ("1", (RELOGIN, SET, "soon"), ErrorCode.INVALID_REQUEST),
+        ("1", ("num.io.threads", SET, "0"), ErrorCode.INVALID_REQUEST),
+        ("1", ("ssl.keystore.location", SET, "/k.pem"), ErrorCode.INVALID_REQUEST),
+        ("1", ("ssl.keystore.key", SET, "k"), ErrorCode.INVALID_REQUEST),
+        ("1", ("sasl.jaas.config", SET, "k"), ErrorCode.INVALID_REQUEST),
+        ("1", ("listeners", SET, "PLAINTEXT://:9092"), ErrorCode.INVALID_REQUEST),
+        ("1", ("num.recovery.threads.per.data.dir", SET, "4"), ErrorCode.INVALID_REQUEST),
         ("1", ("nope", SET, "5"), ErrorCode.INVALID_CONFIG),
         ("1", ("max.connections", SET, "x"), ErrorCode.INVALID_REQUEST),
         ("1", ("max.connections.per.ip.overrides", SET, "x"), ErrorCode.INVALID_REQUEST),
@@ -382,3 +429,4 @@ async def test_bad_changes_of_a_broker_get_an_error(
     async with under_test() as test:
         assert await alter(test, BROKER, name, change) is code
         assert test.broker.config.dynamic == {}
+        assert test.broker.config.dynamic_default == {}

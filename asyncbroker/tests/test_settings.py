@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from asyncbroker.config_entries import is_dynamic
 from asyncbroker.settings import (
     InvalidSetting,
     Setting,
@@ -19,12 +20,14 @@ from asyncbroker.settings import (
     nearest,
     text_of,
     topic_settings,
+    unused_dynamic_settings,
     unused_settings,
 )
 from asyncbroker.settings_broker import STAND_INS
 from asyncbroker.settings_topic import INHERITED_FROM
 
 KAFKA_SETTINGS = Path(__file__).parent / "kafka_settings_4_3.tsv"
+KAFKA_DYNAMIC_SETTINGS = Path(__file__).parent / "kafka_dynamic_settings_4_3.tsv"
 
 # Where one node is better served by another default; each is told in `settings_broker.py`.
 OUR_DEFAULTS = {
@@ -60,6 +63,22 @@ def test_every_broker_setting_of_kafka_is_known_with_its_type_and_default() -> N
         assert ours is not None, name
         assert ours.type.name == type_name, name
         assert ours.default == OUR_DEFAULTS.get(name, None if default == "-" else default), name
+
+
+def test_settings_without_effect_can_change_when_kafkas_can_but_for_tls_and_users() -> None:
+    with KAFKA_DYNAMIC_SETTINGS.open() as file:
+        rows = csv.reader((line for line in file if not line.startswith("#")), delimiter="\t")
+        dynamic = {name: of == "cluster-wide" for name, of in rows}
+    doors = ("ssl.", "sasl.jaas.config", "principal.builder.class")
+    assert unused_dynamic_settings() == {
+        name: for_all
+        for name, for_all in dynamic.items()
+        if name in unused_settings()
+        and name not in INHERITED_FROM.values()
+        and not name.startswith(doors)
+    }
+    ours = {name for name in broker_settings() if is_dynamic(name)}
+    assert {name for name in ours if not name.startswith("asyncbroker.")} <= dynamic.keys()
 
 
 def test_every_topic_setting_of_kafka_is_known_with_its_type_and_default() -> None:
