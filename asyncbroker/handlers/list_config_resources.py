@@ -6,7 +6,7 @@ with settings of their own); no types mean all. `kafka-configs --entity-type gro
 v0   client metrics only (type 16, KIP-714): there are none
 v1   any types (KIP-1142); another than the five of Kafka's is UNSUPPORTED_VERSION
 
-Not done: the loggers of a broker (type 8) are listed and have no settings here.
+Not done: the loggers of a broker (type 8). They have no settings here, so that none are listed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BROKER_LOGGER: Final = 8
 NAMES: Final[dict[int, Callable[[Broker], Iterable[str]]]] = {
     TOPIC: lambda broker: [topic.name for topic in broker.topics],
     BROKER: lambda broker: [str(broker.node_id)],
-    BROKER_LOGGER: lambda broker: [str(broker.node_id)],
+    BROKER_LOGGER: lambda _: [],
     CLIENT_METRICS: lambda _: [],
     GROUP: lambda broker: broker.group_settings.group_ids(),
 }
