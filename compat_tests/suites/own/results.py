@@ -24,11 +24,16 @@ BEGIN, END = "<!-- own suites: begin -->", "<!-- own suites: end -->"
 HEAD: Final = """\
 ## The clients' own suites
 
-Made by `python -m compat_tests.suites.own`: the tests that clients have for themselves, from clones
-of their repositories, against this broker; against Apache Kafka only the files in which a test
-failed here. Both brokers are one node with a listener in plaintext, one in TLS and two for users
-who log in. A test that fails has a reason, as has one that is skipped, by the suite itself or by
-what stands in the place of its container, or that is not run, or the command ends with an error.
+Made by `python -m compat_tests.suites.own CLIENT --repository CLONE --broker asyncbroker` (or
+`kafka`), one client at a time: the tests that clients have for themselves, from a clone of their
+repository with its tags, against this broker; Apache Kafka is asked only for the files in which a
+test failed here. Both brokers are one node with a listener in plaintext, one in TLS and two for
+users who log in. A test that fails has a reason, as has one that is skipped, by the suite itself or
+by what stands in the place of its container, or that is not run, or the command ends with an error.
+
+The versions are the newest tags of the clones that were at hand: kafka-python 3.0.11,
+confluent-kafka 2.15.0 and librdkafka 2.15.0. The tables above are of the newest packages, which may
+be newer.
 
 | client | version | what of it | asyncbroker | Apache Kafka |
 |---|---|---|---|---|
