@@ -90,17 +90,31 @@ def run(suites: list[Suite], brokers: list[str]) -> list[str]:
             except CannotInstall as error:
                 troubles.append(f"{suite.name} {version} was not tried: {error}")
     for broker in brokers:
-        with contextlib.ExitStack() as opened:
-            folder = Path(opened.enter_context(tempfile.TemporaryDirectory()))
-            servers = opened.enter_context(START[broker](folder))
-            logins = opened.enter_context(logins_of(broker, suites, folder / "logins"))
-            for suite in suites:
-                for version in suite.versions:
-                    if command := commands.get((suite.name, version)):
-                        print(f"{suite.name} {version}, {BROKERS[broker]}", file=sys.stderr)
-                        results = run_suite(suite, command, servers, logins)
-                        save(results, RESULTS, suite.name, version, broker)
-                        troubles += unexpected(suite, version, broker, results)
+        for settings in dict.fromkeys(suite.settings for suite in suites):
+            alike = [suite for suite in suites if suite.settings == settings]
+            troubles += run_with(settings, alike, commands, broker)
+    return troubles
+
+
+def run_with(
+    settings: tuple[str, ...],
+    suites: list[Suite],
+    commands: Mapping[tuple[str, str], list[str]],
+    broker: str,
+) -> list[str]:
+    """Runs suites against one broker that has some settings besides."""
+    troubles: list[str] = []
+    with contextlib.ExitStack() as opened:
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory()))
+        servers = opened.enter_context(START[broker](folder, (*SETTINGS, *settings)))
+        logins = opened.enter_context(logins_of(broker, suites, folder / "logins"))
+        for suite in suites:
+            for version in suite.versions:
+                if command := commands.get((suite.name, version)):
+                    print(f"{suite.name} {version}, {BROKERS[broker]}", file=sys.stderr)
+                    results = run_suite(suite, command, servers, logins)
+                    save(results, RESULTS, suite.name, version, broker)
+                    troubles += unexpected(suite, version, broker, results)
     return troubles
 
 

@@ -36,9 +36,9 @@ NO_TRANSACTIONS: Final = Result(
 # See `asyncbroker/handlers/find_coordinator.py`.
 NO_TRANSACTIONS_KAFKAJS: Final = Result(
     "refused",
-    "this broker has no transactions, and ends the producer at once, but kafkajs does not show why: "
-    "of each error in the answer to FindCoordinator it makes that it found no coordinator; the error "
-    "is there all the same, since no other answer has room for the words that librdkafka shows",
+    "this broker has no transactions, and ends the producer at once, but kafkajs does not show "
+    "why: each error in the answer to FindCoordinator means to it that there is no coordinator; "
+    "the error is there all the same, since librdkafka shows the words that are beside it",
 )
 NO_CALL: Final = "its admin client has no such call"
 NO_ADMIN: Final = "it is no admin client"
@@ -74,6 +74,8 @@ def franz_go_own(version: str, folder: Path) -> list[str]:
 
 
 def sarama_own(version: str, folder: Path) -> list[str]:
+    # One program for both suites of it.
+    folder = folder.parent / f"sarama-own-{version}"
     stand_in = PROGRAMS / "sarama" / "own" / "functional_test.go"
     tests = go_tests(folder, f"github.com/IBM/sarama@v{version}", ".", stand_in)
     return [sys.executable, str(PROGRAMS / "go" / "own.py"), tests]
@@ -136,9 +138,6 @@ SARAMA_LEFT_OUT: Final = {
     "`TestConsumerFetchFollowerFailover`, `TestFuncAdminAlterPartitionReassignments`, "
     "`TestFuncAdminListConsumerGroupOffsets` and `TestFuncProducingIdempotentWithBrokerFailure`": (
         "they need other brokers, which follow or take over"
-    ),
-    "`TestFuncClientMetadata`": (
-        "it asks for topics that do not exist, in a cluster that makes none by itself"
     ),
     "`TestFuncIdempotentBufferedSequence`": "it reads the broker's log in a container",
     "`TestFuncJavaInteropCooperativeRebalance` and three that begin with `TestJava`": (
@@ -264,6 +263,14 @@ SUITES: Final[tuple[Suite, ...]] = (
             "TestFuncAdminUpdateFeatures": Result("refused", "its features are what they are"),
         },
         without=SARAMA_LEFT_OUT,
+    ),
+    Suite(
+        "sarama-own-noautocreate",
+        ("1.61.1",),
+        "its own: the functional test for which the broker must make no topic by itself",
+        sarama_own,
+        features={"TestFuncClientMetadata": "TestFuncClientMetadata"},
+        settings=("auto.create.topics.enable=false",),
     ),
     client(
         "kafka-go",

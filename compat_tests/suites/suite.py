@@ -27,7 +27,8 @@ class Suite:
     `absent` has what the client cannot do, `expected` the outcome that is known where that is not
     "passed", `older` the same for single versions; each with the reason, by feature. A check that
     finds by itself that there is nothing to try is "absent" too, and as unexpected as one that
-    fails. `without` tells what of the client's own tests is left out, and why.
+    fails. `without` tells what of the client's own tests is left out, and why. `settings` are those
+    of a broker that it does not share with the others.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Suite:
     expected: Mapping[str, Result] = field(default_factory=dict)
     older: Mapping[str, Mapping[str, Result]] = field(default_factory=dict)
     without: Mapping[str, str] = field(default_factory=dict)
+    settings: tuple[str, ...] = ()
 
     def present(self) -> list[str]:
         """The features that the client has."""
