@@ -6,6 +6,17 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
+from cryptography.x509 import load_pem_x509_certificate, load_pem_x509_certificates
+
+from asyncbroker.tests.tls_files import TlsFiles
 from compat_tests.suites.install import call, need
 from compat_tests.suites.own.brokers import Servers, User
 from compat_tests.suites.own.suite import (
@@ -55,6 +66,49 @@ def librdkafka_sasl(
     return command, environment
 
 
+def librdkafka_ssl(
+    checkout: Path, servers: Servers, results: Path, tests: tuple[str, ...]
+) -> Command:
+    command, environment = in_scenario("default", checkout, servers, results, tests)
+    keys = key_files(servers.files, results.with_suffix(".keys"))
+    with Path(environment["RDKAFKA_TEST_CONF"]).open("a") as configuration:
+        configuration.write(
+            f"bootstrap.servers={servers.addresses['SSL']}\nsecurity.protocol=SSL\n"
+            f"ssl.ca.location={servers.files.authority}\n"
+            f"ssl.certificate.location={keys['SSL_pub_pem']}\n"
+            f"ssl.key.location={keys['SSL_priv_pem']}\nssl.key.password={KEY_PASSWORD}\n"
+        )
+    return command, {**environment, **keys, "SSL_password": KEY_PASSWORD}
+
+
+def key_files(files: TlsFiles, folder: Path) -> dict[str, str]:
+    """A client's key and certificates in each form that librdkafka reads, by the names of variables
+    that its tests look for."""
+    pem = Path(files.client).read_bytes()
+    key = load_pem_private_key(pem, None)
+    # As trustme makes them.
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    certificate = load_pem_x509_certificates(pem)[0]
+    authority = load_pem_x509_certificate(Path(files.authority).read_bytes())
+    stranger = Path(files.strangers_authority).read_bytes()
+    secret = BestAvailableEncryption(KEY_PASSWORD.encode())
+    contents = {
+        "SSL_pkcs": serialize_key_and_certificates(
+            b"client", key, certificate, [authority], secret
+        ),
+        "SSL_pub_der": certificate.public_bytes(Encoding.DER),
+        "SSL_pub_pem": certificate.public_bytes(Encoding.PEM),
+        "SSL_priv_der": key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, secret),
+        "SSL_priv_pem": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, secret),
+        "SSL_ca_der": authority.public_bytes(Encoding.DER),
+        "SSL_all_cas_pem": stranger + authority.public_bytes(Encoding.PEM),
+    }
+    folder.mkdir(exist_ok=True)
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    return {name: str(folder / name) for name in contents}
+
+
 def in_scenario(
     scenario: str, checkout: Path, servers: Servers, results: Path, tests: tuple[str, ...]
 ) -> Command:
@@ -83,6 +137,7 @@ def in_scenario(
 # The tests of these ask for three replicas without a need. Apache Kafka has no such setting.
 ONE_REPLICA: Final = "asyncbroker.replication.factor.cap=true"
 
+KEY_PASSWORD: Final = "secret"
 USER: Final = User("alice", "SCRAM-SHA-256", "pencil")
 
 WITHOUT: Final = (
@@ -92,7 +147,12 @@ WITHOUT: Final = (
 
 KNOWN: Final = (
     (r"^0081_admin do_test_(Create|Describe|Delete)Acls$", NO_ACCESS_LISTS),
-    (r"^(0109_auto_create_topics|0115_producer_auth|0119_consumer_auth)", NO_ACCESS_LISTS),
+    (
+        r"^0109_auto_create_topics",
+        "in some of its parts it sets access lists (ACLs), which this broker does not have; the "
+        "others pass where users log in (librdkafka-sasl, with the classic protocol of groups)",
+    ),
+    (r"^(0115_producer_auth|0119_consumer_auth)", NO_ACCESS_LISTS),
     (r"^0129_fetch_aborted_msgs", NO_TRANSACTIONS),
     (r"^(0098_consumer_txn|0103_transactions)", f"{NO_TRANSACTIONS}, and topics of three replicas"),
     (r"^0101_fetch_from_follower", THREE_BROKERS),
@@ -103,7 +163,7 @@ KNOWN: Final = (
 )
 
 SKIPS: Final = (
-    (r"^0097_ssl_verify", "it needs keys of clients in forms that librdkafka's own script makes"),
+    (r"^0097_ssl_verify", "it is run where clients show certificates (librdkafka-ssl)"),
     (r"Filtered due to negative test flags$", "its authors know that it fails, and filter it"),
     (r"^0092_mixed_msgver", "it writes messages of format 1, which Kafka 4 has removed"),
     (r"^(0135_sasl_credentials|0142_reauthentication)", "it is run where users log in"),
@@ -159,12 +219,23 @@ LIBRDKAFKA_SASL: Final = OwnSuite(
     "librdkafka-sasl",
     "2.15.0",
     "v2.15.0",
-    "of the same those which log in, 0135 and 0142, topics with one replica",
+    "of the same those which log in, 0135 and 0142, and 0109, topics with one replica",
     librdkafka_sasl,
-    ("0135_sasl_credentials", "0142_reauthentication"),
+    ("0109_auto_create_topics", "0135_sasl_credentials", "0142_reauthentication"),
     settings=("connections.max.reauth.ms=5000", ONE_REPLICA),
     users=(USER,),
     known=((r"do_test_txn_producer$", NO_TRANSACTIONS),),
     there=((r"do_test_consumer$", THREE_BROKERS),),
+    shared="librdkafka",
+)
+
+LIBRDKAFKA_SSL: Final = OwnSuite(
+    "librdkafka-ssl",
+    "2.15.0",
+    "v2.15.0",
+    "0097, where clients show certificates, in each form that it can read",
+    librdkafka_ssl,
+    ("0097_ssl_verify",),
+    settings=("listener.name.ssl.ssl.client.auth=required",),
     shared="librdkafka",
 )

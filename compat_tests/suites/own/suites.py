@@ -15,6 +15,7 @@ from compat_tests.suites.own.librdkafka import (
     LIBRDKAFKA_848,
     LIBRDKAFKA_NOAUTOCREATE,
     LIBRDKAFKA_SASL,
+    LIBRDKAFKA_SSL,
 )
 from compat_tests.suites.own.python_clients import (
     AIOKAFKA,
@@ -34,4 +35,5 @@ SUITES: Final[tuple[OwnSuite, ...]] = (
     LIBRDKAFKA_848,
     LIBRDKAFKA_NOAUTOCREATE,
     LIBRDKAFKA_SASL,
+    LIBRDKAFKA_SSL,
 )
