@@ -40,8 +40,31 @@ def test_results_are_read_and_each_test_counts_once(tmp_path: Path) -> None:
     file.write_text(JUNIT)
     outcome = read(file)
     skipped = {"tests.test_b test_four": "no Kerberos"}
-    assert outcome == Outcome(passed=1, skipped=skipped, failed=FAILED)
+    said = dict(zip(FAILED, ("why", "no"), strict=True))
+    assert outcome == Outcome(passed=1, skipped=skipped, failed=FAILED, said=said)
     assert outcome.ran == 3
+
+
+def test_the_last_words_of_a_failure_are_bounded_and_the_same_in_each_run(tmp_path: Path) -> None:
+    file = tmp_path / "results.xml"
+    words = (
+        f"first\n localhost:40123 /tmp/one/two.py gone {'x' * 300}\n    at Object.run (a.js:1:2)"
+    )
+    file.write_text(f'<t><testcase name="a"><failure>{words}</failure></testcase></t>')
+    said = read(file).last_words("a")
+    assert said.startswith("localhost PATH gone xxx")
+    assert len(said) == 200
+
+
+def test_a_failure_with_other_last_words_than_its_reason_asks_for_has_none() -> None:
+    (suite,) = (suite for suite in SUITES if suite.client == "librdkafka-sasl")
+    test = "0142_reauthentication do_test_txn_producer"
+    assert suite.reason(test) == suite.reason(test, "this broker has no transactions")
+    assert suite.reason(test) == NO_TRANSACTIONS
+    assert suite.reason(test, "the broker is gone") is None
+    keep(suite.client, "asyncbroker", Outcome(0, {}, [test], {test: "the broker is gone"}))
+    assert without_reason(suite) == [f"without a known reason failed: {test}"]
+    assert "- **no reason**: 1 fails: `do_test_txn_producer`\n" in section()
 
 
 def test_files_are_found_by_paths_and_by_names_of_modules(tmp_path: Path) -> None:
@@ -174,6 +197,5 @@ def test_what_became_of_tests_of_librdkafka_is_read_from_its_summary(tmp_path: P
     }
     librdkafka_tests.write(tmp_path / "results.xml", found.items())
     outcome = read(tmp_path / "results.xml")
-    assert outcome == Outcome(
-        1, {"0097_ssl_verify": "it wants SSL"}, ["0001_multiobj", "0081_admin do_test_A"]
-    )
+    said = {"0001_multiobj": "last words ?", "0081_admin do_test_A": "why"}
+    assert outcome == Outcome(1, {"0097_ssl_verify": "it wants SSL"}, sorted(said), said)

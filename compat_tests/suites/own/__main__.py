@@ -123,7 +123,11 @@ def without_reason(suite: OwnSuite) -> list[str]:
     """What is kept of a suite that failed or was skipped and has no known reason, in words."""
     outcomes = load().get(suite.client, {})
     here, there = (outcomes.get(broker, Outcome(0, {}, [])) for broker in BROKERS)
-    failed = [f"failed: {test}" for test in here.failed if suite.reason(test) is None]
+    failed = [
+        f"failed: {test}"
+        for test in here.failed
+        if suite.reason(test, here.last_words(test)) is None
+    ]
     failed += [
         f"failed with Apache Kafka: {test}"
         for test in there.failed

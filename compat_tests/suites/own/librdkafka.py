@@ -225,6 +225,7 @@ LIBRDKAFKA_SASL: Final = OwnSuite(
     settings=("connections.max.reauth.ms=5000", ONE_REPLICA),
     users=(USER,),
     known=((r"do_test_txn_producer$", NO_TRANSACTIONS),),
+    says=((NO_TRANSACTIONS, "this broker has no transactions"),),
     there=((r"do_test_consumer$", THREE_BROKERS),),
     shared="librdkafka",
 )

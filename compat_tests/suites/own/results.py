@@ -19,6 +19,7 @@ from compat_tests.suites.own.suites import SUITES
 from compat_tests.suites.report import BROKERS
 
 KEPT: Final = Path(__file__).parent / "results.json"
+WORDS_MAX: Final = 200
 BEGIN, END = "<!-- own suites: begin -->", "<!-- own suites: end -->"
 
 HEAD: Final = """\
@@ -33,7 +34,8 @@ by what stands in the place of its container, or that is not run, or the command
 
 The versions are the newest tags of the clones that were at hand: kafka-python 3.0.11,
 confluent-kafka 2.15.0 and librdkafka 2.15.0. The tables above are of the newest packages, which may
-be newer.
+be newer. Since the last words of a failure are kept, in `results.json`, a reason can name what must
+be in them.
 
 | client | version | what of it | asyncbroker | Apache Kafka |
 |---|---|---|---|---|
@@ -43,11 +45,16 @@ be newer.
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """One run of a suite: how many tests passed, which were skipped, each with what the suite says
-    of it, and which failed."""
+    of it, and which failed, each with its last words; None if they were not kept in that run."""
 
     passed: int
     skipped: dict[str, str]
     failed: list[str]
+    said: dict[str, str] | None = None
+
+    def last_words(self, test: str) -> str:
+        """Those of a test that failed; nothing if they were not kept."""
+        return (self.said or {}).get(test, "")
 
     @property
     def ran(self) -> int:
@@ -57,19 +64,32 @@ class Outcome:
 
 def read(path: Path) -> Outcome:
     """An outcome from a file in JUnit's format."""
-    passed, failed = 0, set()
+    passed = 0
+    failed: dict[str, str] = {}
     skipped: dict[str, str] = {}
     # Our own programs wrote it.
     for case in ElementTree.parse(path).iter("testcase"):
         kinds = {child.tag: child for child in case}
         name = _words(f"{case.get('classname', '')} {case.get('name', '')}")
         if kinds.keys() & {"failure", "error"}:
-            failed.add(name)
+            failed[name] = _last_words(kinds.get("failure", kinds.get("error")))
         elif "skipped" in kinds:
             skipped[name] = _words(kinds["skipped"].get("message", ""))
         else:
             passed += 1
-    return Outcome(passed, dict(sorted(skipped.items())), sorted(failed))
+    return Outcome(
+        passed, dict(sorted(skipped.items())), sorted(failed), dict(sorted(failed.items()))
+    )
+
+
+def _last_words(failure: ElementTree.Element | None) -> str:
+    """The last line that is not of a stack, without what is another in each run."""
+    if failure is None:
+        return ""
+    text = failure.get("message") or failure.text or ""
+    lines = [line for line in map(_words, text.splitlines()) if line and line[:3] != "at "]
+    last = re.sub(r"(/[\w.@+-]+){2,}", "PATH", lines[-1] if lines else "")
+    return re.sub(r":\d{2,5}\b", "", last)[:WORDS_MAX]
 
 
 def _words(text: str) -> str:
@@ -103,7 +123,13 @@ def section() -> str:
     outcomes = load()
     rows = [_row(suite, outcomes.get(suite.client, {})) for suite in SUITES]
     reasons = [_reasons(suite, outcomes.get(suite.client, {})) for suite in SUITES]
-    return f"{BEGIN}\n{HEAD}{''.join(rows)}\n{''.join(reasons)}{END}\n"
+    kept = [
+        suite.client
+        for suite in SUITES
+        if any(each.said is not None for each in outcomes.get(suite.client, {}).values())
+    ]
+    words = f"The last words of failures are kept from {', '.join(kept)}.\n\n" if kept else ""
+    return f"{BEGIN}\n{HEAD}{''.join(rows)}\n{words}{''.join(reasons)}{END}\n"
 
 
 def _row(suite: OwnSuite, outcomes: dict[str, Outcome]) -> str:
@@ -126,7 +152,7 @@ def _reasons(suite: OwnSuite, outcomes: dict[str, Outcome]) -> str:
     here, there = (outcomes.get(broker) for broker in BROKERS)
     if here is None:
         return ""
-    failed = _by_reason(here.failed, suite.reason)
+    failed = _by_reason(here.failed, lambda test: suite.reason(test, here.last_words(test)))
     lines = [
         f"- {reason}: {_counted(chosen, 'fails', 'fail')}{words}: {_names(chosen)}"
         for reason, tests in failed.items()

@@ -40,7 +40,8 @@ class OwnSuite:
     patterns of the names of tests that may fail, each with the reason; `there` the same of tests
     that fail with Apache Kafka alone, which is no matter of this broker; `skips` of tests that the
     suite skips by itself, looked for in their names and in what the suite says of them;
-    `without` tells what of the suite is not run, and why; `shared` names another suite whose
+    `says` has the pattern that the last words of a failure must have, by its reason, where they are
+    kept; `without` tells what of the suite is not run, and why; `shared` names another suite whose
     checkout this one runs too.
     """
 
@@ -56,11 +57,14 @@ class OwnSuite:
     there: tuple[tuple[str, str], ...] = ()
     skips: tuple[tuple[str, str], ...] = ()
     without: tuple[tuple[str, str], ...] = ()
+    says: tuple[tuple[str, str], ...] = ()
     shared: str = ""
 
-    def reason(self, test: str) -> str | None:
-        """Why a test may fail; None if it must not."""
-        return _found(self.known, test)
+    def reason(self, test: str, said: str = "") -> str | None:
+        """Why a test may fail, which said something at last; None if it must not."""
+        why = _found(self.known, test)
+        must = dict(self.says).get(why) if why and said else None
+        return None if must and not re.search(must, said) else why
 
     def reason_there(self, test: str) -> str | None:
         """Why a test fails with Apache Kafka, which passes here; None if nobody knows."""
