@@ -25,8 +25,8 @@ from asyncbroker.tests.simulation.simulate import FAULTS_MIN, OPERATIONS, simula
 
 IS_LONG: Final = os.environ.get("ASYNCBROKER_LONG", "") not in ("", "0")
 
-# Runs of a few seconds each; all of them come to a good minute of one core.
-SEEDS: Final = 10_000 if IS_LONG else 400
+# Runs of a few seconds each; all of them come to some four minutes of one core.
+SEEDS: Final = 10_000 if IS_LONG else 2000
 SEEDS_A_TEST: Final = 20
 
 DIGESTS: Final = """
