@@ -4,7 +4,6 @@ broker writes about them as Kafka's tool reads it."""
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from asyncbroker.tests.long import IS_LONG
 from compat_tests.consumer_groups import broker_of
 from compat_tests.java import TOOLS, dump_log_segments, java, needs_jars, run_tool
 from compat_tests.suites.confluent_kafka.fleet import Fleet
@@ -23,7 +23,6 @@ from compat_tests.test_suites import PROGRAM_SECONDS_MAX, program_of_client
 pytestmark = [pytest.mark.timeout(300), needs_jars]
 
 PARTITIONS = 4
-LONG = bool(os.environ.get("ASYNCBROKER_LONG"))
 # What Kafka's tool calls the records of a consumer group, by the versions of their keys.
 KINDS = {3, 5, 6, 7, 8}
 
@@ -68,7 +67,7 @@ def test_java_and_librdkafka_share_a_group(tmp_path: Path) -> None:
     assert "unknown" not in dumped.lower()
 
 
-@pytest.mark.parametrize("feature", NEXT_GENERATION if LONG else NEXT_GENERATION[:1])
+@pytest.mark.parametrize("feature", NEXT_GENERATION if IS_LONG else NEXT_GENERATION[:1])
 def test_members_of_java_come_and_go(tmp_path: Path, feature: str) -> None:
     """At every moment no partition has two owners, and none is without one for long: what is
     checked is in `suites/java/Groups.java`."""

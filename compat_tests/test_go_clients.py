@@ -3,11 +3,11 @@ franz-go, and their logins. What is checked is in the programs below `suites/`."
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
+from asyncbroker.tests.long import IS_LONG
 from compat_tests.conftest import BrokerProcess
 from compat_tests.consumer_groups import broker_of
 from compat_tests.protected import (
@@ -22,8 +22,7 @@ from compat_tests.test_suites import PROGRAM_SECONDS_MAX, check, program_of_clie
 pytestmark = pytest.mark.timeout(300)
 each_client = pytest.mark.parametrize("client", ["franz-go", "sarama", "kafka-go"])
 # All of it takes minutes.
-LONG = bool(os.environ.get("ASYNCBROKER_LONG"))
-OLD_KAFKAS = list(AS_SARAMA) if LONG else [name for name in AS_SARAMA if " 0.11" in name]
+OLD_KAFKAS = list(AS_SARAMA) if IS_LONG else [name for name in AS_SARAMA if " 0.11" in name]
 
 
 def expect_passed(client: str, servers: str, feature: str) -> None:
@@ -64,7 +63,7 @@ def test_groups_of_the_consumer_protocol_with_franz_go(
 
 @each_client
 def test_they_log_in(protected: Protected, client: str) -> None:
-    features = list(LOGINS if LONG else LOGINS[-1:])
+    features = list(LOGINS if IS_LONG else LOGINS[-1:])
     results = run_features(
         program_of_client(client), "", features, PROGRAM_SECONDS_MAX, protected.environment()
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,6 +30,7 @@ from asyncbroker.spark.options import ReadOptions
 from asyncbroker.spark.reader import BatchReader
 from asyncbroker.spark.write_options import WriteOptions
 from asyncbroker.spark.writer import TaskWriter
+from asyncbroker.tests.long import IS_LONG
 from compat_tests.java import needs_jars, run_java
 from compat_tests.protected import (
     MECHANISMS,
@@ -57,7 +57,6 @@ two_ways = pytest.mark.parametrize(
 )
 # Those in Go have their own tests.
 CLIENTS = (*IN_PYTHON, "kafkajs", "kcat", "java-clients")
-LONG = bool(os.environ.get("ASYNCBROKER_LONG"))
 
 
 @pytest.fixture(scope="module")
@@ -221,7 +220,7 @@ def test_each_client_logs_in_and_is_refused_with_a_wrong_password(
 ) -> None:
     (suite,) = (suite for suite in SUITES if suite.name == client)
     there = [feature for feature in LOGINS if feature not in suite.absent]
-    features = there if LONG else there[-1:]
+    features = there if IS_LONG else there[-1:]
     results = run_features(
         program_of_client(client), "", features, PROGRAM_SECONDS_MAX, protected.environment()
     )

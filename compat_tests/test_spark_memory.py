@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,13 +13,14 @@ from asyncbroker.client.cluster import Cluster, TopicPartition
 from asyncbroker.client.partitions import produce
 from asyncbroker.client.topics import create_topic
 from asyncbroker.protocol.records import Compression, Record, build_batch
+from asyncbroker.tests.long import IS_LONG
 from compat_tests.conftest import BrokerProcess
 
 MB = 1_000_000
 BUDGET_BYTES = 150 * MB
 """On top of Python, numpy and pyarrow: a few responses, a few batches in Arrow, and what allocators
 keep."""
-PARTITION_BYTES = 4000 * MB if os.environ.get("ASYNCBROKER_LONG") else 400 * MB
+PARTITION_BYTES = 4000 * MB if IS_LONG else 400 * MB
 
 pytestmark = [
     pytest.mark.timeout(600),

@@ -9,9 +9,7 @@ there are more states of each moment, and more second crashes.
 
 from __future__ import annotations
 
-import os
 from random import Random
-from typing import Final
 
 import pytest
 
@@ -19,8 +17,8 @@ from asyncbroker.config import BrokerConfig
 from asyncbroker.log.tests.crash_disk import everything, sampled, synced_only
 from asyncbroker.tests.crash_machine import SMALL_JOURNAL, Machine, Point
 from asyncbroker.tests.crash_scenarios import SCENARIOS, Scenario, work_on
+from asyncbroker.tests.long import IS_LONG
 
-IS_LONG: Final = os.environ.get("ASYNCBROKER_LONG", "0") not in ("", "0")
 # Machines at each change; of each so many changes at which they crash again, to so many machines.
 STATES, SECOND_CRASHES, SECOND_STATES = (16, 6, 3) if IS_LONG else (2, 1, 1)
 

@@ -11,7 +11,6 @@ ASYNCBROKER_LONG=1 not only one call from each place fails, but every one.
 from __future__ import annotations
 
 import errno
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -28,8 +27,8 @@ from asyncbroker.protocol.errors import KafkaError
 from asyncbroker.tests.crash_client import Client
 from asyncbroker.tests.crash_machine import Machine
 from asyncbroker.tests.crash_scenarios import SCENARIOS, Scenario, work_on
+from asyncbroker.tests.long import IS_LONG
 
-IS_LONG: Final = os.environ.get("ASYNCBROKER_LONG", "0") not in ("", "0")
 # How many callers tell one place from another.
 _CALLERS: Final = 4
 

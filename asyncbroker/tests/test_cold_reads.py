@@ -11,7 +11,6 @@ latencies.
 from __future__ import annotations
 
 import asyncio
-import os
 import platform
 import sys
 import threading
@@ -44,9 +43,9 @@ from asyncbroker.tests.data_path_harness import (
     forget_clean_stop,
     under_test,
 )
+from asyncbroker.tests.long import IS_LONG
 from asyncbroker.workers import ThreadWorkers
 
-IS_LONG: Final = os.environ.get("ASYNCBROKER_LONG", "0") not in ("", "0")
 LOG_BYTES: Final = 2_000_000_000 if IS_LONG else 200_000_000
 READERS: Final = 10
 

@@ -28,8 +28,8 @@ from asyncbroker.tests.crash_client import Client
 from asyncbroker.tests.crash_machine import Machine
 from asyncbroker.tests.crash_oracle import Existence
 from asyncbroker.tests.crash_scenarios import CLEANER_SECONDS, SETTINGS, work_on
+from asyncbroker.tests.long import IS_LONG
 
-IS_LONG: Final = os.environ.get("ASYNCBROKER_LONG", "0") not in ("", "0")
 SECONDS: Final = 600.0 if IS_LONG else 20.0
 SEED: Final = os.environ.get("ASYNCBROKER_SEED", "")
 

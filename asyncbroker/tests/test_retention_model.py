@@ -6,7 +6,6 @@ crashes. The list says after each check of retention where the log has to begin.
 
 from __future__ import annotations
 
-import os
 import random
 from typing import Final
 
@@ -24,8 +23,9 @@ from asyncbroker.tests.data_path_harness import (
     settle,
     under_test,
 )
+from asyncbroker.tests.long import IS_LONG
 
-SEEDS: Final = 400 if os.environ.get("ASYNCBROKER_LONG", "0") not in ("", "0") else 25
+SEEDS: Final = 400 if IS_LONG else 25
 STEPS: Final = 30
 VALUE_BYTES: Final = 250_000
 MINUTE_MS: Final = 60_000

@@ -20,10 +20,9 @@ from typing import Final
 
 import pytest
 
+from asyncbroker.tests.long import IS_LONG
 from asyncbroker.tests.simulation.run_seeds import run_seeds
 from asyncbroker.tests.simulation.simulate import FAULTS_MIN, OPERATIONS, simulate
-
-IS_LONG: Final = os.environ.get("ASYNCBROKER_LONG", "") not in ("", "0")
 
 # Runs of a few seconds each; all of them come to some four minutes of one core.
 SEEDS: Final = 10_000 if IS_LONG else 2000

@@ -19,6 +19,7 @@ import pytest
 from asyncbroker.log.journal import FILE_BYTES_MIN, JOURNAL
 from asyncbroker.log.journal_frames import BLOCK_BYTES, RING_BEGIN
 from asyncbroker.tests.history.history import End, Ended, History
+from asyncbroker.tests.long import IS_LONG
 from compat_tests.chaos.load import (
     CommitterLoad,
     ProducerLoad,
@@ -29,7 +30,6 @@ from compat_tests.chaos.load import (
 from compat_tests.chaos.nemesis import running
 from compat_tests.conftest import SETTINGS
 
-IS_LONG: Final = os.environ.get("ASYNCBROKER_LONG", "0") not in ("", "0")
 PARTITIONS: Final = 4
 IDEMPOTENT: Final[dict[str, Any]] = {"enable.idempotence": True, "acks": "all"}
 # A start that is killed so soon has read nothing yet, or is in its replay, or in its recovery.

@@ -6,17 +6,16 @@ likes.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from asyncbroker.log.tests.crash_disk import Contents
+from asyncbroker.tests.long import IS_LONG
 from compat_tests.chaos.power import run
 from compat_tests.chaos.recording import can_record
 
-IS_LONG: Final = os.environ.get("ASYNCBROKER_LONG", "0") not in ("", "0")
 SECONDS: Final = 300.0 if IS_LONG else 10.0
 LOAD_SECONDS: Final = 12.0 if IS_LONG else 3.0
 STATES: Final = 60 if IS_LONG else 25

@@ -9,7 +9,6 @@ here they come to their end, and a failure is shrunk to the few that matter.
 
 from __future__ import annotations
 
-import os
 from random import Random
 
 from hypothesis import settings
@@ -24,6 +23,7 @@ from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.tests.crash_disk import everything, sampled, synced_only
 from asyncbroker.log.tests.crash_files import CrashFiles
 from asyncbroker.log.tests.log_harness import NOW_MS, append, batch, read_all, with_config
+from asyncbroker.tests.long import IS_LONG
 
 PARTITIONS = 2
 # Larger stretches go past the journal.
@@ -223,7 +223,7 @@ def live_count(files: CrashFiles) -> int:
 
 TestJournalAndLogs = JournalAndLogs.TestCase
 TestJournalAndLogs.settings = settings(
-    max_examples=400 if os.environ.get("ASYNCBROKER_LONG") else 30,
+    max_examples=400 if IS_LONG else 30,
     stateful_step_count=40,
     deadline=None,
     print_blob=False,
