@@ -31,6 +31,8 @@ from compat_tests.suites.own.suite import (
     kafka_tools,
 )
 
+VERSION: Final = "2.15.0"
+
 # On a busy machine a test may take longer than its authors thought.
 SLOWER: Final = 2
 
@@ -173,8 +175,8 @@ SKIPS: Final = (
 
 LIBRDKAFKA: Final = OwnSuite(
     "librdkafka",
-    "2.15.0",
-    "v2.15.0",
+    VERSION,
+    f"v{VERSION}",
     "`tests` that want a broker, in the quick mode of its CI; `0081_admin` in full",
     librdkafka,
     (),
@@ -186,8 +188,8 @@ LIBRDKAFKA: Final = OwnSuite(
 
 LIBRDKAFKA_NOAUTOCREATE: Final = OwnSuite(
     "librdkafka-noautocreate",
-    "2.15.0",
-    "v2.15.0",
+    VERSION,
+    f"v{VERSION}",
     "the same of its scenario `noautocreate`, topics with one replica where it asks for three",
     librdkafka_noautocreate,
     (),
@@ -197,8 +199,8 @@ LIBRDKAFKA_NOAUTOCREATE: Final = OwnSuite(
 
 LIBRDKAFKA_848: Final = OwnSuite(
     "librdkafka-consumer",
-    "2.15.0",
-    "v2.15.0",
+    VERSION,
+    f"v{VERSION}",
     "the same with `TEST_CONSUMER_GROUP_PROTOCOL=consumer` (KIP-848)",
     librdkafka_848,
     (),
@@ -217,8 +219,8 @@ LIBRDKAFKA_848: Final = OwnSuite(
 
 LIBRDKAFKA_SASL: Final = OwnSuite(
     "librdkafka-sasl",
-    "2.15.0",
-    "v2.15.0",
+    VERSION,
+    f"v{VERSION}",
     "of the same those which log in, 0135 and 0142, and 0109, topics with one replica",
     librdkafka_sasl,
     ("0109_auto_create_topics", "0135_sasl_credentials", "0142_reauthentication"),
@@ -232,8 +234,8 @@ LIBRDKAFKA_SASL: Final = OwnSuite(
 
 LIBRDKAFKA_SSL: Final = OwnSuite(
     "librdkafka-ssl",
-    "2.15.0",
-    "v2.15.0",
+    VERSION,
+    f"v{VERSION}",
     "0097, where clients show certificates, in each form that it can read; of two runs one failed, "
     "on a busy machine: a refused certificate was told as a lost connection",
     librdkafka_ssl,

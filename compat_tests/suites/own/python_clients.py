@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -31,7 +32,9 @@ LOG_IN: Final = (
 
 def aiokafka(checkout: Path, servers: Servers, results: Path, tests: tuple[str, ...]) -> Command:
     codecs = ("cramjam>=2.9", "python-snappy", "lz4")
-    interpreter = python(checkout.with_suffix(".venv"), "aiokafka==0.14.0", *codecs, *TEST_PACKAGES)
+    interpreter = python(
+        checkout.with_suffix(".venv"), f"aiokafka=={AIOKAFKA.version}", *codecs, *TEST_PACKAGES
+    )
     # Or the tests would import it from the checkout, where it is not compiled.
     shutil.rmtree(checkout / "aiokafka", ignore_errors=True)
     shutil.copy(OWN / "aiokafka_conftest.py", checkout / "tests" / "conftest.py")
@@ -51,7 +54,7 @@ def confluent_kafka(
 ) -> Command:
     others = ("trivup", "requests", "avro", "fastavro", "httpx", "attrs", "cachetools", "authlib")
     more = ("jsonschema", "protobuf", "googleapis-common-protos", "pyrsistent")
-    packages = ("confluent-kafka==2.15.0", *others, *more, *TEST_PACKAGES)
+    packages = (f"confluent-kafka=={CONFLUENT_KAFKA.version}", *others, *more, *TEST_PACKAGES)
     interpreter = python(checkout.with_suffix(".venv"), *packages)
     # For tests that log in, it starts a cluster of its own.
     conftest = checkout / "tests" / "integration" / "conftest.py"
@@ -77,7 +80,10 @@ def kafka_python(
 ) -> Command:
     codecs = ("crc32c", "lz4", "python-snappy", "zstandard")
     interpreter = python(
-        checkout.with_suffix(".venv"), "kafka-python==3.0.11", *codecs, *TEST_PACKAGES
+        checkout.with_suffix(".venv"),
+        f"kafka-python=={KAFKA_PYTHON.version}",
+        *codecs,
+        *TEST_PACKAGES,
     )
     shutil.rmtree(checkout / "kafka", ignore_errors=True)
     kafka_tools(checkout / "servers" / KAFKA_VERSION / "kafka-bin" / "bin")
@@ -145,33 +151,10 @@ KAFKA_PYTHON: Final = OwnSuite(
 )
 
 CONFLUENT_PARTS: Final = ("admin", "consumer", "producer", "serialization")
-# The last is what Kafka's controller sets for all brokers when a cluster is made.
-CONFLUENT_SETTINGS: Final = (QUICK_GROUPS, "min.insync.replicas=1")
-CONFLUENT_USERS: Final = (User("sasl_user", "PLAIN", "sasl_user"),)
 ACCESS_LISTS_LAST: Final = (
     "it sets access lists (ACLs), which this broker does not have, after all else that it does, "
     "with topics, partitions, groups, offsets and configs, has passed"
 )
-CONFLUENT_KNOWN: Final = (
-    (r"test_transactions ", NO_TRANSACTIONS),
-    (r"test_basic_operations", ACCESS_LISTS_LAST),
-    (r"test_describe_operations", NO_ACCESS_LISTS),
-)
-# As it is said by the client, which looks for the API.
-CONFLUENT_SAYS: Final = (
-    (NO_TRANSACTIONS, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
-    (ACCESS_LISTS_LAST, "ACLs Admin API"),
-    (NO_ACCESS_LISTS, "ACLs Admin API"),
-)
-CONFLUENT_WITHOUT: Final = (
-    (
-        "The program `integration_test`",
-        "it ends before its first test, where it prints the version of the client of today",
-    ),
-    ("`schema_registry`", "it tests clients of a schema registry, which is another server"),
-    ("What begins with `share_consumer`", NO_SHARE_GROUPS),
-)
-
 CONFLUENT_KAFKA: Final = OwnSuite(
     "confluent-kafka",
     "2.15.0",
@@ -179,30 +162,42 @@ CONFLUENT_KAFKA: Final = OwnSuite(
     "`tests/integration`: `admin`, `consumer`, `producer` and `serialization`",
     confluent_kafka,
     tuple(f"tests/integration/{part}" for part in CONFLUENT_PARTS),
-    settings=CONFLUENT_SETTINGS,
-    users=CONFLUENT_USERS,
-    known=CONFLUENT_KNOWN,
-    says=CONFLUENT_SAYS,
+    # The last is what Kafka's controller sets for all brokers when a cluster is made.
+    settings=(QUICK_GROUPS, "min.insync.replicas=1"),
+    users=(User("sasl_user", "PLAIN", "sasl_user"),),
+    known=(
+        (r"test_transactions ", NO_TRANSACTIONS),
+        (r"test_basic_operations", ACCESS_LISTS_LAST),
+        (r"test_describe_operations", NO_ACCESS_LISTS),
+    ),
+    # As it is said by the client, which looks for the API.
+    says=(
+        (NO_TRANSACTIONS, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
+        (ACCESS_LISTS_LAST, "ACLs Admin API"),
+        (NO_ACCESS_LISTS, "ACLs Admin API"),
+    ),
     skips=((r"test_consumer_upgrade_downgrade", "it is run with the consumer protocol"),),
-    without=CONFLUENT_WITHOUT,
+    without=(
+        (
+            "The program `integration_test`",
+            "it ends before its first test, where it prints the version of the client of today",
+        ),
+        ("`schema_registry`", "it tests clients of a schema registry, which is another server"),
+        ("What begins with `share_consumer`", NO_SHARE_GROUPS),
+    ),
 )
 
-CONFLUENT_KAFKA_848: Final = OwnSuite(
-    "confluent-kafka-consumer",
-    "2.15.0",
-    "v2.15.0",
-    "the same with `TEST_CONSUMER_GROUP_PROTOCOL=consumer` (KIP-848)",
-    confluent_kafka_848,
-    tuple(f"tests/integration/{part}" for part in CONFLUENT_PARTS),
-    settings=CONFLUENT_SETTINGS,
-    users=CONFLUENT_USERS,
-    known=CONFLUENT_KNOWN,
-    says=CONFLUENT_SAYS,
+CONFLUENT_KAFKA_848: Final = replace(
+    CONFLUENT_KAFKA,
+    client="confluent-kafka-consumer",
+    part="the same with `TEST_CONSUMER_GROUP_PROTOCOL=consumer` (KIP-848)",
+    prepare=confluent_kafka_848,
     skips=(
         (
             r"session.timeout.ms is not supported on client side",
             "it sets session.timeout.ms, which clients of the consumer protocol do not have",
         ),
     ),
-    shared="confluent-kafka",
+    without=(),
+    shared=CONFLUENT_KAFKA.client,
 )

@@ -32,10 +32,9 @@ test failed here. Both brokers are one node with a listener in plaintext, one in
 users who log in. A test that fails has a reason, as has one that is skipped, by the suite itself or
 by what stands in the place of its container, or that is not run, or the command ends with an error.
 
-The versions are the newest tags of the clones that were at hand: kafka-python 3.0.11,
-confluent-kafka 2.15.0 and librdkafka 2.15.0. The tables above are of the newest packages, which may
-be newer. Since the last words of a failure are kept, in `results.json`, a reason can name what must
-be in them.
+The versions are the newest tags of the clones that were at hand. The tables above are of the newest
+packages, which may be newer. Since the last words of a failure are kept, in `results.json`, a
+reason can name what must be in them.
 
 | client | version | what of it | asyncbroker | Apache Kafka |
 |---|---|---|---|---|
