@@ -162,39 +162,35 @@ class Driver:
             self.process.stdout.close()
 
 
+@contextmanager
+def streaming(servers: str, folder: Path, rows_until: int | None = None) -> Iterator[Driver]:
+    """A driver, which is killed at the end if it goes on until then."""
+    driver = Driver(servers, folder, rows_until)
+    try:
+        yield driver
+    finally:
+        driver.kill()
+
+
 @pytest.mark.timeout(600)
 def test_a_stream_loses_and_doubles_nothing_across_kills_of_its_driver(
     own_broker: BrokerProcess, tmp_path: Path
 ) -> None:
-    servers = own_broker.bootstrap_servers
-    with Cluster(servers) as cluster:
-        create_topic(cluster, "rows", partitions=PARTITIONS)
-    write(servers, 0, 3000)
-    sink = tmp_path / "sink"
-    driver = Driver(servers, tmp_path)
-    try:
+    servers = with_rows(own_broker)
+    with streaming(servers, tmp_path) as driver:
         driver.wait_for_batch(1)
-    finally:
-        driver.kill()
     write(servers, 3000, 4000)
-    driver = Driver(servers, tmp_path)
-    try:
+    with streaming(servers, tmp_path) as driver:
         assert driver.process.wait(300) == 0
-    finally:
-        driver.kill()
-    assert saved(sink) == list(range(4000))
+    assert saved(tmp_path / "sink") == list(range(4000))
 
 
 @pytest.mark.timeout(600)
 def test_a_running_stream_goes_on_across_kills_of_the_broker(
     own_broker: BrokerProcess, tmp_path: Path
 ) -> None:
-    servers = own_broker.bootstrap_servers
-    with Cluster(servers) as cluster:
-        create_topic(cluster, "rows", partitions=PARTITIONS)
-    write(servers, 0, 3000)
-    driver = Driver(servers, tmp_path, rows_until=4000)
-    try:
+    servers = with_rows(own_broker)
+    with streaming(servers, tmp_path, rows_until=4000) as driver:
         # In the middle of what there is, and when there is little left but to ask what is new.
         for batch in (1, 5):
             driver.wait_for_batch(batch)
@@ -205,9 +201,16 @@ def test_a_running_stream_goes_on_across_kills_of_the_broker(
         own_broker.start()
         write(servers, 3500, 4000)
         assert driver.process.wait(300) == 0
-    finally:
-        driver.kill()
     assert saved(tmp_path / "sink") == list(range(4000))
+
+
+def with_rows(broker: BrokerProcess) -> str:
+    """Makes the topic of the stream, with its first 3000 numbers; where the broker is."""
+    servers = broker.bootstrap_servers
+    with Cluster(servers) as cluster:
+        create_topic(cluster, "rows", partitions=PARTITIONS)
+    write(servers, 0, 3000)
+    return servers
 
 
 def write(servers: str, first: int, last: int) -> None:
