@@ -113,8 +113,9 @@ class SimulatedFiles(CrashFiles):
         return super().lock(path)
 
     def remove(self, path: str) -> None:
-        # What a dead process has left half done tidies up when Python collects it.
-        if not self.is_dead or current_job() is not None:
+        # What a dead process has left half done tidies up when it is unwound, or when Python
+        # collects it, whoever's turn that is: nobody could be told that this has no effect.
+        if not self.is_dead:
             super().remove(path)
 
     def called(self, operation: str, path: str) -> None:
