@@ -2,7 +2,8 @@
 in a container, here they meet one that runs.
 
 The broker's address is in BROKER, its other listeners' ports and the files of its TLS are in names
-of that kind. What needs more (Kerberos, access lists) is skipped where a test asks for it.
+of that kind, and the version of Kafka that it is to pass for is in KAFKA_VERSION. What needs more
+(Kerberos, access lists) is skipped where a test asks for it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import pytest
 HOST, PORT = os.environ["BROKER"].rsplit(":", 1)
 
 # Tests ask for features of Kafka by its version.
-KAFKA_VERSION = "4.3.1"
+KAFKA_VERSION = os.environ["KAFKA_VERSION"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

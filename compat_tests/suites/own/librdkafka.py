@@ -17,10 +17,9 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_an
 from cryptography.x509 import load_pem_x509_certificate, load_pem_x509_certificates
 
 from asyncbroker.tests.tls_files import TlsFiles
-from compat_tests.suites.install import call, need
+from compat_tests.suites.install import call, kafka_version, need
 from compat_tests.suites.own.brokers import Servers, User
 from compat_tests.suites.own.suite import (
-    KAFKA_VERSION,
     NO_ACCESS_LISTS,
     NO_SHARE_GROUPS,
     NO_TRANSACTIONS,
@@ -127,7 +126,7 @@ def in_scenario(
         f"bootstrap.servers={servers.plaintext}\ntest.timeout.multiplier={SLOWER}\n"
     )
     environment = {
-        "TEST_KAFKA_VERSION": KAFKA_VERSION,
+        "TEST_KAFKA_VERSION": kafka_version(),
         "RDKAFKA_TEST_CONF": str(configuration),
         "KAFKA_PATH": str(folder / "kafka"),
         "BROKERS": servers.plaintext,

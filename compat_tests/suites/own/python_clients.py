@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from compat_tests.suites.install import kafka_version
 from compat_tests.suites.own.brokers import MECHANISMS, Servers, User
 from compat_tests.suites.own.suite import (
-    KAFKA_VERSION,
     NO_ACCESS_LISTS,
     NO_SHARE_GROUPS,
     NO_TRANSACTIONS,
@@ -45,6 +45,7 @@ def aiokafka(checkout: Path, servers: Servers, results: Path, tests: tuple[str, 
         "BROKER_SASL_SSL_PORT": servers.port("SASL_SSL"),
         "AUTHORITY": servers.files.authority,
         "CLIENT": servers.files.client,
+        "KAFKA_VERSION": kafka_version(),
     }
     return pytest_command(interpreter, checkout, results, *tests), environment
 
@@ -86,12 +87,13 @@ def kafka_python(
         *TEST_PACKAGES,
     )
     shutil.rmtree(checkout / "kafka", ignore_errors=True)
-    kafka_tools(checkout / "servers" / KAFKA_VERSION / "kafka-bin" / "bin")
+    version = kafka_version()
+    kafka_tools(checkout / "servers" / version / "kafka-bin" / "bin")
     shutil.copy(OWN / "kafka_python_plugin.py", checkout)
     environment = {
         **{f"BROKER_{name}": address for name, address in servers.addresses.items()},
         "AUTHORITY": servers.files.authority,
-        "KAFKA_VERSION": KAFKA_VERSION,
+        "KAFKA_VERSION": version,
         "PYTHONPATH": str(checkout),
     }
     command = pytest_command(interpreter, checkout, results, "-p", "kafka_python_plugin", *tests)

@@ -16,9 +16,6 @@ from compat_tests.suites.own.brokers import Servers, User
 OWN: Final = Path(__file__).parent
 TEST_SECONDS_MAX: Final = 120
 
-# Some suites look at the version of the broker that they start.
-KAFKA_VERSION: Final = "4.3.1"
-
 Command = tuple[list[str], dict[str, str]]
 """A program with its arguments, and what is in its environment besides."""
 
