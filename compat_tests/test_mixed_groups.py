@@ -61,10 +61,12 @@ class MixedGroup:
 
     def stop(self, client: str) -> None:
         """Has a member leave."""
-        member = self.members.pop(client)
+        member = self.members[client]
         assert member.stdin is not None
         member.stdin.close()
+        # One that does not end is still a member, to be killed.
         assert member.wait(30) == 0
+        del self.members[client]
 
     def close(self) -> None:
         for member in self.members.values():
