@@ -145,7 +145,7 @@ class Run:
         directory = self.folder / STATE
         _write_anew(disk, directory)
         self.counts["states"] += 1
-        self.counts["acknowledged before"] += sum(
+        self.counts["answered before"] += sum(
             getattr(each, "ended", moment + 1) <= moment for each in load.history.operations
         )
         if Random(f"damage {load.seed} {name}").random() < DAMAGED_SHARE:

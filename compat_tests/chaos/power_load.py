@@ -51,7 +51,6 @@ class Load:
     # How many partitions topics are to have, and those that somebody knows to be there.
     partitions: dict[str, int] = field(default_factory=dict)
     topics: dict[str, int] = field(default_factory=dict)
-    topic_ids: dict[str, bytes] = field(default_factory=dict)
     producers: list[SizedProducer] = field(default_factory=list)
     members: list[NextMember] = field(default_factory=list)
     lives: list[Life] = field(default_factory=list)
@@ -185,7 +184,7 @@ async def _work(
             _remove(filler)
         await loop.run_in_executor(None, broker.start)
         is_serving.set()
-    load.topics, load.topic_ids = dict(shared.topics), dict(shared.topic_ids)
+    load.topics = dict(shared.topics)
     load.lives += [life for churn in churns for life in churn.lives]
     load.complaints += shared.complaints
     world: Any = shared.world
