@@ -130,6 +130,11 @@ def test_what_has_failed_has_a_reason_and_no_reason_is_left_over(
             assert any(re.search(pattern, about) for about in found), pattern
 
 
+@pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.client)
+def test_words_are_asked_for_by_reasons_that_there_are(suite: OwnSuite) -> None:
+    assert {why for why, _ in suite.says} <= {why for _, why in suite.known}
+
+
 def test_tests_of_kafkajs_that_need_no_other_broker_must_pass() -> None:
     (suite,) = (suite for suite in SUITES if suite.client == "kafkajs")
     assert suite.reason("src/broker/__tests__/connect.spec.js Broker > connect PLAIN") is None
