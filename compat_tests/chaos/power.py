@@ -43,6 +43,7 @@ from compat_tests.chaos.power_load import (
 from compat_tests.chaos.recording import (
     LIBRARY,
     Recording,
+    can_record,
     compile_recorder,
     fingerprint,
     recorded,
@@ -260,6 +261,8 @@ def main() -> int:
     parser.add_argument("--states", type=int, default=STATES)
     parser.add_argument("--disk-mb", type=int, help="a disk that is full now and then; takes root")
     options = parser.parse_args()
+    if not can_record():
+        parser.error("it records with a library that cc makes, on Linux")
     parent = folder_for_recordings(Path(tempfile.gettempdir()))
     folder = Path(tempfile.mkdtemp(prefix="power-", dir=parent))
     seconds = options.minutes * 60
