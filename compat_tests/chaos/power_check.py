@@ -33,6 +33,7 @@ from asyncbroker.tests.history.history import (
 from asyncbroker.tests.simulation.client import Client, Shared, place_of
 from asyncbroker.tests.simulation.consumers import committed
 from asyncbroker.tests.simulation.fetching import fetch, offset_at
+from asyncbroker.tests.simulation.link import Lost
 from asyncbroker.tests.simulation.producers import Batch
 from asyncbroker.workers import ThreadWorkers
 from compat_tests.chaos.power_clients import NextMember, SizedProducer, shared_by_all
@@ -103,6 +104,8 @@ async def _look(directory: Path, load: Load, moment: float) -> list[str]:
         await asyncio.wait_for(_examine(shared, load, moment, problems), CHECK_SECONDS_MAX)
     except asyncio.TimeoutError:
         problems.append("the broker does not answer in time")
+    except Lost:
+        problems.append("the broker was asked for something that it did not answer")
     problems += map(str, check(shared.history))
     await network.close()
     status = await stop_in_order(broker, [server], STOP_SECONDS_MAX)
