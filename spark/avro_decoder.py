@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from decimal import Decimal
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -175,8 +177,34 @@ def _columns_of(rows: list[Any], wanted: pa.Schema) -> dict[str, pa.Array]:
     columns = {}
     for field in wanted:
         items = [row.get(field.name) for row in rows]
-        # Arrow would cut off what is behind the point.
-        if pa.types.is_integer(field.type) and any(isinstance(item, float) for item in items):
-            raise TypeError(f"a fraction as {field.type}")
+        is_cut = _cutting(field.type)
+        if is_cut is not None and any(map(is_cut, items)):
+            raise TypeError(f"a fraction in {field.type}")
         columns[field.name] = pa.array(items, field.type)
     return columns
+
+
+@cache
+def _cutting(kind: pa.DataType) -> Callable[[Any], bool] | None:
+    """What says of an item whether Arrow would cut off what is behind a point in it, to make it one
+    of that type; None where there is nothing to be cut."""
+    if pa.types.is_integer(kind) or pa.types.is_temporal(kind):
+        return _is_fraction
+    if pa.types.is_struct(kind):
+        found = [(field.name, _cutting(field.type)) for field in kind]
+        parts = [(name, is_cut) for name, is_cut in found if is_cut is not None]
+        if not parts:
+            return None
+        return lambda item: (
+            isinstance(item, dict) and any(is_cut(item.get(name)) for name, is_cut in parts)
+        )
+    if pa.types.is_list(kind) and (of_items := _cutting(kind.value_type)) is not None:
+        return lambda item: isinstance(item, list) and any(map(of_items, item))
+    if pa.types.is_map(kind) and (of_values := _cutting(kind.item_type)) is not None:
+        return lambda item: isinstance(item, dict) and any(map(of_values, item.values()))
+    return None
+
+
+def _is_fraction(item: Any) -> bool:
+    """Decimals may be whole by their scale; what is a float may be any number."""
+    return isinstance(item, float) or (isinstance(item, Decimal) and item % 1 != 0)

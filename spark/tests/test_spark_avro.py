@@ -257,6 +257,40 @@ def test_a_fraction_is_not_cut_to_a_whole_number() -> None:
     assert columns["x"].to_pylist() == [None, None]
 
 
+@pytest.mark.parametrize(
+    ("form", "value", "wanted"),
+    [
+        ({"type": "array", "items": "double"}, [2.0, 1.5], pa.list_(pa.int64())),
+        ({"type": "map", "values": "double"}, {"k": 1.5}, pa.map_(pa.string(), pa.int64())),
+        (
+            {"type": "record", "name": "S", "fields": [{"name": "y", "type": "double"}]},
+            {"y": 1.5},
+            pa.struct([("y", pa.int64())]),
+        ),
+        (logical("bytes", "decimal", precision=6, scale=2), Decimal("1.50"), pa.int64()),
+        ("double", 1.5, pa.date32()),
+        ("double", 1.5, UTC),
+    ],
+    ids=["list", "map", "record", "decimal", "date", "timestamp"],
+)
+def test_a_fraction_is_not_cut_wherever_it_is(form: Any, value: Any, wanted: pa.DataType) -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": form}]}
+    decoder = AvroDecoder("avro", json.dumps(schema), pa.schema([("x", wanted)]))
+    columns, failed = decoder.decode(written(schema, {"x": value}))
+    assert failed.all()
+    assert columns["x"].to_pylist() == [None]
+
+
+def test_a_decimal_that_is_whole_may_be_a_whole_number() -> None:
+    kind = logical("bytes", "decimal", precision=6, scale=2)
+    schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": kind}]}
+    decoder = AvroDecoder("avro", json.dumps(schema), pa.schema([("x", pa.int64())]))
+    values = written(schema, {"x": Decimal("2.00")}, {"x": Decimal("1.50")})
+    columns, failed = decoder.decode(values)
+    assert failed.tolist() == [False, True]
+    assert columns["x"].to_pylist() == [2, None]
+
+
 def test_a_number_may_be_microseconds() -> None:
     fields = [{"name": "t", "type": "long"}]
     schema = {"type": "record", "name": "R", "fields": fields}
