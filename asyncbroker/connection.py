@@ -346,17 +346,13 @@ class Connection(asyncio.BufferedProtocol):
         waiting, self._waiting = self._waiting, None
         assert waiting is not None
         self._waiting_bytes = 0
-        self._lost_callbacks.clear()
+        if self._lost_callbacks:
+            self._lost_callbacks.clear()
         return waiting
 
     def _finish(self, response: object) -> None:
         """The request in progress has its response, or has failed with an exception."""
-        # As in `_end_wait`: each request that has waited comes here.
-        waiting, self._waiting = self._waiting, None
-        assert waiting is not None
-        self._waiting_bytes = 0
-        if self._lost_callbacks:
-            self._lost_callbacks.clear()
+        waiting = self._end_wait()
         output: list[bytes] = []
         outcome = self._serving.finish(waiting, response, self.context, output)
         if self._is_closing:
