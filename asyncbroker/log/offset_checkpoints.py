@@ -4,9 +4,9 @@
     log-start-offset-checkpoint         where it begins
     cleaner-offset-checkpoint           up to where it is compacted
 
-They are Kafka's files, with `checkpoint_sums.py` beside them. One that is damaged is not used. The
-owner changes the offsets and has them written, under a lock of its own; what is written is known
-too, since only that holds after a crash.
+They are Kafka's files, with `checkpoint_sums.py` beside them: of one that is damaged the copy is
+used, if there is one. The owner changes the offsets and has them written, under a lock of its own;
+what is written is known too, since only that holds after a crash.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from asyncbroker.log.checkpoint_sums import CheckpointSums
+from asyncbroker.log.checkpoint_sums import CHECKSUMS, CheckpointSums
 from asyncbroker.log.checkpoints import (
     CLEANER_OFFSETS,
     LOG_STARTS,
@@ -37,6 +37,7 @@ class OffsetCheckpoints:
     """The three files. Their offsets are what they will say when they are written next."""
 
     __slots__ = (
+        "_damaged",
         "_directory",
         "_files",
         "_reserve",
@@ -55,6 +56,8 @@ class OffsetCheckpoints:
         self._reserve = reserve
         self._sums = CheckpointSums(files, directory, {})
         self._written: dict[str, dict[TopicPartition, int]] = {}
+        # Of which files the copy was used.
+        self._damaged: set[str] = set()
         # Whether nobody knows any more what was promised.
         self.are_points_damaged = False
         self.recovery_points: dict[TopicPartition, int] = {}
@@ -70,18 +73,24 @@ class OffsetCheckpoints:
             found = read_small(self._files, path, names, decode)
             if found is not None or name not in names:
                 self._written[name] = dict(found or {})
+            elif (found := self._sums.decode_copy(name)) is not None:
+                logger.warning("%s: its copy in %s is used", path, CHECKSUMS)
+                self._written[name] = dict(found)
+                self._damaged.add(name)
             elif name == RECOVERY_POINTS:
                 self.are_points_damaged = names[name] > 0
             offsets.update(found or {})
 
     def write(self) -> None:
-        """Writes the files that would say something new. A partition at 0 needs no line."""
+        """Writes the files that would say something new, or are damaged. A partition at 0 needs no
+        line."""
         for name, offsets in self._all():
             current = {key: offset for key, offset in offsets.items() if offset > 0}
-            if current != self._written.get(name):
+            if current != self._written.get(name) or name in self._damaged:
                 data = encode_offsets(current)
                 self._reserve.with_room(functools.partial(self._sums.write, name, data))
                 self._written[name] = current
+                self._damaged.discard(name)
 
     def raise_recovery_point(self, key: TopicPartition, offset: int) -> None:
         """Others may have recorded more meanwhile."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from asyncbroker.log.checkpoint_sums import CHECKSUMS, decode_sums, encode_sums
 from asyncbroker.log.config import LogConfig
 from asyncbroker.log.files import MemoryFiles
 from asyncbroker.log.log_directory import LogDirectory
@@ -21,6 +22,7 @@ from asyncbroker.log.tests.log_harness import (
     read_all,
     with_config,
 )
+from asyncbroker.protocol.checksums import crc32c
 
 PATH = "data"
 CONFIG = with_config(segment_bytes=300, index_interval_bytes=50)
@@ -86,20 +88,17 @@ def test_no_record_is_lost_and_none_comes_back(name: str, is_clean: bool) -> Non
         damage(files, path)
         if name.endswith("partition.metadata"):
             continue  # an id that is another one: see `check_topic_id`
-        check(files, is_start_known=not name.startswith("log-start"))
+        check(files)
     for size in range(len(data)):
         files = copied(whole)
         files.write_whole(path, data[:size])
-        check(files, is_start_known=not name.startswith("log-start"))
+        check(files)
 
 
-def check(files: MemoryFiles, *, is_start_known: bool) -> None:
+def check(files: MemoryFiles) -> None:
     directory, log = opened(files)
     assert log.end_offset == COUNT
-    # Where the log began is known from its file alone.
-    first = 1 if is_start_known else log.log_start_offset
-    assert first <= 1
-    assert [offset for offset, _ in read_all(log)] == list(range(first, COUNT))
+    assert [offset for offset, _ in read_all(log)] == list(range(1, COUNT))
     assert append(log, from_producer(0, b"x" * 20)).is_duplicate
     assert append(log).base_offset == COUNT
     assert log.epochs.latest == 3
@@ -113,7 +112,7 @@ def test_a_flipped_digit_is_no_promise_and_no_beginning() -> None:
         data = files.read_whole(path)
         files.write_whole(path, data[: -len(digit) - 1] + digit + b"\n")
         directory, log = opened(files)
-        assert (log.end_offset, log.log_start_offset <= 1) == (COUNT, True)
+        assert (log.end_offset, log.log_start_offset) == (COUNT, 1)
         directory.close()
         assert opened(files)[1].end_offset == COUNT
 
@@ -202,11 +201,62 @@ def compacted(*, is_recorded: bool = True) -> tuple[MemoryFiles, list[Kept]]:
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])
+@pytest.mark.parametrize("has_copy", [True, False])
 def test_what_was_compacted_away_is_no_loss_where_the_recovery_points_are_damaged(
-    is_recorded: bool,
+    is_recorded: bool, has_copy: bool
 ) -> None:
     files, expected = compacted(is_recorded=is_recorded)
     overwrite(files, f"{PATH}/recovery-point-offset-checkpoint", 4, b"#")
+    if not has_copy:
+        # As an earlier version has left it.
+        sums = decode_sums(files.read_whole(f"{PATH}/{CHECKSUMS}"))
+        files.write_whole(f"{PATH}/{CHECKSUMS}", encode_sums(sums._replace(copies={})))
     directory, log = opened(files, with_config(COMPACTED, segment_bytes=300))
     assert kept(log) == expected
     directory.close()
+
+
+def test_what_was_not_promised_is_no_hole_where_the_recovery_points_are_damaged() -> None:
+    files, expected = compacted()
+    directory, log = opened(files, with_config(COMPACTED, segment_bytes=300))
+    end_offset = log.end_offset
+    put(log, (b"torn", b"value"))
+    roll(log)
+    put(log, (b"behind", b"value"))
+    directory.close(clean=False)
+    # A loss of power has kept the names, and of a batch that nobody was promised only the begin.
+    overwrite(files, f"{log.segments[-2].path}.log", log.segments[-2].size - 5, b"\0" * 5)
+    overwrite(files, f"{PATH}/recovery-point-offset-checkpoint", 4, b"#")
+    directory, log = opened(files, with_config(COMPACTED, segment_bytes=300))
+    assert log.end_offset == end_offset
+    assert kept(log) == expected
+    directory.close()
+
+
+def test_a_damaged_checkpoint_makes_no_promise_of_a_partition_that_is_made_anew() -> None:
+    files = written()
+    files.remove(f"{PATH}/.kafka_cleanshutdown")
+    overwrite(files, f"{PATH}/recovery-point-offset-checkpoint", 4, b"#")
+    directory, _ = opened(files)
+    directory.delete_partitions([("flights", 0)])
+    log = directory.open_partition(
+        "flights", 0, topic_id=b"n" * 16, config=CONFIG, leader_epoch=3, now_ms=NOW_MS, is_new=True
+    )
+    assert log.end_offset == 0
+    directory.close(clean=False)
+    overwrite(files, f"{PATH}/recovery-point-offset-checkpoint", 0, b"#")
+    directory = LogDirectory.open(files, PATH, cluster_id="c", node_id=1)
+    log = directory.open_partition(
+        "flights", 0, topic_id=b"n" * 16, config=CONFIG, leader_epoch=3, now_ms=NOW_MS
+    )
+    assert append(log).base_offset == 0
+    directory.close()
+
+
+def test_sums_without_copies_are_those_of_an_earlier_version() -> None:
+    body = b"0\nreplication-offset-checkpoint 00000000\nlog-start-offset-checkpoint 0000001f\n"
+    sums = decode_sums(body + f"{crc32c(body):08x}\n".encode())
+    assert sums.crcs["log-start-offset-checkpoint"] == [0x1F]
+    assert not sums.copies
+    copies = {"log-start-offset-checkpoint": b"0\n\nflights 0 4\n\n", "other": b""}
+    assert decode_sums(encode_sums(sums._replace(copies=copies))).copies == copies
