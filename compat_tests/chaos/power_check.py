@@ -196,6 +196,9 @@ async def _examine_lives(
 class Examiner(Client):
     """Asks a broker that has come back."""
 
+    # A machine that is busy with other things is no failure of the broker's.
+    request_seconds_max = CHECK_SECONDS_MAX
+
     async def topics(self) -> dict[str, tuple[bytes, int]]:
         """All topics: id and number of partitions."""
         response = await self.insist("Metadata", MetadataRequest(topics=None))
@@ -257,6 +260,7 @@ class Examiner(Client):
             return
         again = NextMember(self.shared, member.name, member.group, list(self.shared.topics))
         again.member_id, again._epoch = member.member_id, heard[-1].epoch
+        again.request_seconds_max = self.request_seconds_max
         code = await again.beat()
         while code in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR):
             await self.pause(0.05)

@@ -267,7 +267,10 @@ class Recording:
         node = self._contents((pending.process, pending.descriptor))
         before = bytes(node.data)
         path = next(path for path, held in self._walk(self.disk._root, "") if held is node)
-        for size in (len(pending.data), *range(0, len(pending.data), _PAGE_BYTES)):
+        # A kill ends it between two pages of the file.
+        end = pending.number + len(pending.data)
+        first = (pending.number // _PAGE_BYTES + 1) * _PAGE_BYTES
+        for size in (each - pending.number for each in (end, *range(first, end, _PAGE_BYTES))):
             after = bytearray(before.ljust(pending.number, b"\0"))
             after[pending.number : pending.number + size] = pending.data[:size]
             if expected.get(path) == (len(after), zlib.crc32(after)):

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.tests.history.history import History
-from asyncbroker.tests.simulation.link import Link, Lost
+from asyncbroker.tests.simulation.link import REQUEST_SECONDS_MAX, Link, Lost
 from asyncbroker.tests.simulation.network import Network
 from asyncbroker.tests.simulation.world import VirtualLoop, World
 
@@ -60,6 +60,9 @@ class Shared:
 class Client:
     """One client: a name, a connection, and chance of its own."""
 
+    # How long it waits for an answer before it gives up the connection.
+    request_seconds_max = REQUEST_SECONDS_MAX
+
     def __init__(self, shared: Shared, name: str) -> None:
         self.shared = shared
         self.name = name
@@ -87,7 +90,14 @@ class Client:
         """The connection, made anew as often as it takes."""
         while self.link is None or self.link.is_lost:
             shared = self.shared
-            link = Link(shared.network, self.loop, self.name, shared.sent, shared.complaints)
+            link = Link(
+                shared.network,
+                self.loop,
+                self.name,
+                shared.sent,
+                shared.complaints,
+                self.request_seconds_max,
+            )
             try:
                 await link.open()
             except Lost:

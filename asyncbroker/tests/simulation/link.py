@@ -52,8 +52,10 @@ class Link:
         client_id: str,
         sent: Counter[str],
         complaints: list[str],
+        request_seconds_max: float = REQUEST_SECONDS_MAX,
     ) -> None:
         self._network = network
+        self._request_seconds_max = request_seconds_max
         self._loop = loop
         self._client_id = client_id
         self._sent = sent
@@ -72,7 +74,7 @@ class Link:
         """Connects. Raises NotSent."""
         self._opening = self._loop.create_future()
         self._network.connect(self.wire)
-        timer = self._loop.call_later(REQUEST_SECONDS_MAX, self.close)
+        timer = self._loop.call_later(self._request_seconds_max, self.close)
         try:
             await self._opening
         except Lost as error:
@@ -115,7 +117,7 @@ class Link:
     def _watch(self) -> None:
         """Gives up the connection when the oldest request takes too long."""
         oldest = self._asked[0]
-        self._oldest_timer = self._loop.call_later(REQUEST_SECONDS_MAX, self._look, oldest)
+        self._oldest_timer = self._loop.call_later(self._request_seconds_max, self._look, oldest)
 
     def _look(self, oldest: _Asked) -> None:
         self._oldest_timer = None
