@@ -213,7 +213,9 @@ class Cleaner:
         except (CleaningAborted, _Stopped) as reason:
             logger.info("the compaction of %s was given up: %s", partition.name, reason)
         except (OSError, CorruptLog, CleaningImpossible) as error:
-            if isinstance(error, OSError) and cleaning.is_swapping:
+            if isinstance(error, OSError) and (
+                cleaning.is_swapping or (cleaning.is_preparing and not _passes(error))
+            ):
                 partition.go_offline(error)
             self._give_up(partition, error)
         else:
@@ -279,7 +281,7 @@ class Cleaner:
         """After an error: until the next round if it may pass, else until the next start."""
         self._storage.metrics.cleanings_failed += 1
         self._done.add(partition)
-        if isinstance(error, OSError) and error.errno in PASSING_ERRORS:
+        if isinstance(error, OSError) and _passes(error):
             logger.warning("%s could not be compacted now: %s", partition.name, error)
             return
         self.uncleanable.add(partition)
@@ -287,6 +289,10 @@ class Cleaner:
 
     def _now_ms(self) -> int:
         return self._storage.trusted_now_ms()
+
+
+def _passes(error: OSError) -> bool:
+    return error.errno in PASSING_ERRORS
 
 
 def _slice(steps: Steps) -> int | Replacement | None:

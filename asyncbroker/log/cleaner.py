@@ -91,6 +91,8 @@ class Cleaning:
     end_offset: int = -1
     # When the first of the tombstones that are left may go.
     next_horizon_ms: int | None = None
+    # While what knows the producers is made durable: only an error that passes may be met again.
+    is_preparing: bool = False
     # While files get their final names: an error then leaves the log as only an open can sort out.
     is_swapping: bool = False
 
@@ -210,6 +212,9 @@ class Cleaning:
             for segment in group:
                 _check_whole(segment)  # others may have found damage meanwhile
                 segment.pin()
+            self.is_preparing = True
+            cleaned.prepare_swap(group)
+            self.is_preparing = False
             yield replacement
             if not replacement.is_shown:
                 raise CleaningAborted(f"{group[0].path} is no longer part of the log")

@@ -14,6 +14,7 @@ as somebody has the segment.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
 from asyncbroker.log.append_checks import POSITION_MAX
@@ -96,9 +97,17 @@ class CleanedSegment:
         """Gives the files their final names and removes those that they replace, which
         `PartitionLog.replace_segments` has done for readers. Nothing can be taken back from here
         on: what an error leaves undone is done by the next open."""
-        bases = (segment.base_offset for segment in self._log.segments)
-        with self._log.rewriting(next(base for base in bases if base > replaced[-1].base_offset)):
+        with self._rewriting(replaced):
             self._rename(replaced)
+
+    def prepare_swap(self, replaced: Sequence[Segment]) -> None:
+        """Does what `swap_in` would write first, while all can be taken back."""
+        with self._rewriting(replaced):
+            pass
+
+    def _rewriting(self, replaced: Sequence[Segment]) -> AbstractContextManager[None]:
+        bases = (segment.base_offset for segment in self._log.segments)
+        return self._log.rewriting(next(base for base in bases if base > replaced[-1].base_offset))
 
     def _rename(self, replaced: Sequence[Segment]) -> None:
         segment, files = self.segment, self._files

@@ -190,14 +190,20 @@ class Persistence:
     def rewriting(self, next_base_offset: int) -> Iterator[None]:
         """See `PartitionLog.rewriting`."""
         with self.durability.lock:
-            snapshots = self._snapshots(next_base_offset)
-            self.write_epochs()
-            for segment in self.segments.all if snapshots else ():
-                segment.persist_indexes(sync=True)
-            self.snapshots.write(snapshots, self._bases(self.segments.all), sync=True)
-            # A checkpoint may have written it before, and then not durably.
-            self.snapshots.secure(next_base_offset)
+            self.snapshots.tidy(self._bases(self.segments.all))
+            if not self.snapshots.is_secured(next_base_offset):
+                self._secure_producers(next_base_offset)
             yield
+
+    def _secure_producers(self, next_base_offset: int) -> None:
+        """Writes what knows the producers of all before `next_base_offset`."""
+        snapshots = self._snapshots(next_base_offset)
+        self.write_epochs()
+        for segment in self.segments.all if snapshots else ():
+            segment.persist_indexes(sync=True)
+        self.snapshots.write(snapshots, self._bases(self.segments.all), sync=True)
+        # A checkpoint may have written it before, and then not durably.
+        self.snapshots.secure(next_base_offset)
 
     def delete(self, segments: list[Segment]) -> list[str]:
         """See `PartitionLog.delete_segments`."""

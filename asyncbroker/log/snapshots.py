@@ -8,6 +8,7 @@ it.
 
 from __future__ import annotations
 
+import errno
 import logging
 from bisect import insort
 from collections.abc import Iterable, Sequence
@@ -35,7 +36,7 @@ class SnapshotFiles:
     Whoever appends adds; one thread at a time writes.
     """
 
-    __slots__ = ("_directory", "_files", "_offsets", "_waiting")
+    __slots__ = ("_directory", "_files", "_offsets", "_secured", "_waiting")
 
     def __init__(self, files: Files, directory: str, offsets: list[int]) -> None:
         """`offsets` are those of the files that are there, in order."""
@@ -43,6 +44,8 @@ class SnapshotFiles:
         self._directory = directory
         self._offsets = offsets
         self._waiting: list[Snapshot] = []
+        # The last beginning that `secure` was asked for, and the snapshot that is good for it.
+        self._secured: tuple[int, int | None] | None = None
 
     @property
     def is_waiting(self) -> bool:
@@ -114,15 +117,25 @@ class SnapshotFiles:
             insort(self._offsets, snapshot.offset)
         # Others come meanwhile, behind these.
         del self._waiting[: len(snapshots)]
+        self._remove(self._unneeded(base_offsets))
+
+    def _unneeded(self, base_offsets: Iterable[int]) -> list[int]:
         bases = set(base_offsets)
-        others = [offset for offset in self._offsets if offset not in bases]
-        self._remove(others[:-_KEPT])
+        return [offset for offset in self._offsets if offset not in bases][:-_KEPT]
+
+    def tidy(self, base_offsets: Iterable[int]) -> None:
+        """Removes what is not needed any more; what cannot be removed now goes another time."""
+        try:
+            self._remove(self._unneeded(base_offsets))
+        except OSError as error:
+            logger.warning("%s: old snapshots stay for now: %s", self._directory, error)
 
     def rewrite(self, producers: ProducerState) -> None:
         """Writes a snapshot at once, also in place of one that a crash may have damaged; later, if
         the disk is full."""
         if producers.end_offset in self._offsets:
             self._offsets.remove(producers.end_offset)
+        self._secured = None
         self.add(producers)
         try:
             self.write(self._waiting[:], self._offsets)
@@ -132,18 +145,30 @@ class SnapshotFiles:
     def secure(self, beginning: int) -> None:
         """Makes durable the snapshot that knows the producers of all before `beginning`, where
         the log is about to begin: recovery could not replay that any more."""
-        offset = next((offset for offset in self._offsets if offset >= beginning), None)
-        if offset is None:
-            return
-        for suffix in (SIDECAR_SUFFIX, SNAPSHOT_SUFFIX):
-            path = self._path(offset) + suffix
-            if self._files.exists(path):
-                file = self._files.open(path)
-                try:
-                    file.datasync()
-                finally:
-                    file.close()
-        self._files.sync_directory(self._directory)
+        offset = self._first_from(beginning)
+        if offset is not None:
+            for suffix in (SIDECAR_SUFFIX, SNAPSHOT_SUFFIX):
+                path = self._path(offset) + suffix
+                if self._files.exists(path):
+                    file = self._files.open(path)
+                    try:
+                        file.datasync()
+                    except OSError as error:
+                        # Whatever it says, it does not pass: a sync is not tried again.
+                        raise OSError(errno.EIO, f"{path} is not durable: {error}") from error
+                    finally:
+                        file.close()
+            self._files.sync_directory(self._directory)
+        self._secured = beginning, offset
+
+    def is_secured(self, beginning: int) -> bool:
+        """Whether `secure` has done its work, and nothing has come or gone since that would have it
+        do more."""
+        is_waiting = any(snapshot.offset <= beginning for snapshot in self._waiting)
+        return not is_waiting and self._secured == (beginning, self._first_from(beginning))
+
+    def _first_from(self, beginning: int) -> int | None:
+        return next((offset for offset in self._offsets if offset >= beginning), None)
 
     def drop_after(self, end_offset: int) -> None:
         """Removes those of a log that was longer."""

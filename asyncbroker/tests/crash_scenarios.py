@@ -147,7 +147,6 @@ async def retention(client: Client) -> None:
             await client.wait(ROLL_SECONDS)
         client.expect_deletion("brief")
         await client.wait(RETENTION_SECONDS)
-    assert client.partition("brief").log_start_offset > 0, "nothing was deleted"
 
 
 async def compaction(client: Client) -> None:
@@ -205,11 +204,13 @@ async def filled(client: Client) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A script, what is there before, and the broker's settings."""
+    """A script, what is there before, the broker's settings, and a change that the script is
+    about."""
 
     script: Script
     before: Script | None = None
     settings: dict[str, str] = field(default_factory=dict)
+    change: str = ""
 
 
 SCENARIOS: Final[dict[str, Scenario]] = {
@@ -220,7 +221,9 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "delete records": Scenario(delete_records, before=filled),
     "topics": Scenario(topics, before=filled),
     "groups": Scenario(groups, before=filled),
-    "retention": Scenario(retention),
-    "compaction": Scenario(compaction, before=compacted),
+    "retention": Scenario(retention, change="rename memory/brief-0/00000000000000000000.log"),
+    "compaction": Scenario(
+        compaction, before=compacted, change="rename memory/latest-0/00000000000000000000.log.swap"
+    ),
     "everything": Scenario(everything, before=filled),
 }

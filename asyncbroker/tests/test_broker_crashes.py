@@ -39,6 +39,7 @@ def explore(scenario: Scenario, random: Random) -> int:
     if scenario.before is not None:
         machine.live(scenario.before, keeps_points=False)
     points = machine.live(scenario.script)
+    assert not scenario.change or scenario.change in [point.next_change for point in points]
     count = 0
     for at, point in enumerate(points):
         for number, after in enumerate(machines_after(point, at, random)):
