@@ -17,12 +17,15 @@ the compressed bytes comes out as `CorruptBatch`.
 
 from __future__ import annotations
 
+import mmap
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Final
 
 Buffer = bytes | bytearray | memoryview
+
+_MAPPED_BYTES_MIN: Final = 4 << 20
 
 
 class Compression(IntEnum):
@@ -51,6 +54,13 @@ def decompress(codec: Compression, data: Buffer, bytes_max: int) -> Buffer:
     decompress to more than `bytes_max` bytes; takes no more room for its output than that.
     """
     return _DECOMPRESSORS[codec](data, bytes_max)
+
+
+def _room(size: int) -> memoryview:
+    """Room for an output. A large `bytearray` keeps the interpreter busy, a tenth of a second for
+    90 MB, until all of it is there; pages of a mapping come as they are written to, which codecs do
+    while others run."""
+    return memoryview(mmap.mmap(-1, size) if size >= _MAPPED_BYTES_MIN else bytearray(size))
 
 
 def _too_large(bytes_max: int) -> CorruptBatch:
@@ -106,7 +116,18 @@ def _gzip_decompress(data: Buffer, bytes_max: int) -> Buffer:
             rest = member.unconsumed_tail
         rest = member.unused_data
         if not rest:
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+            return parts[0] if len(parts) == 1 else _joined(parts)
+
+
+def _joined(parts: list[bytes]) -> memoryview:
+    """As `b"".join`, piece by piece for the same reason; the parts are given away."""
+    output = _room(sum(map(len, parts)))
+    end = len(output)
+    while parts:
+        part = parts.pop()
+        output[end - len(part) : end] = part
+        end -= len(part)
+    return output
 
 
 # ---- snappy
@@ -131,13 +152,35 @@ def _snappy_compress(data: Buffer) -> bytes:
 
 
 def _snappy_decompress(data: Buffer, bytes_max: int) -> Buffer:
-    view = memoryview(data)
+    import cramjam
+
+    try:
+        blocks: list[tuple[memoryview, int]] = []
+        left = bytes_max
+        for block in _snappy_blocks(memoryview(data)):
+            size = cramjam.snappy.decompress_raw_len(block)
+            if size > left:
+                raise _too_large(bytes_max)
+            if size > len(block) * _SNAPPY_RATIO_MAX:
+                raise CorruptBatch(f"snappy: {size} bytes promised by a block of {len(block)}")
+            blocks.append((block, size))
+            left -= size
+        output = _room(bytes_max - left)
+        end = 0
+        for block, size in blocks:
+            cramjam.snappy.decompress_raw_into(block, output[end : end + size])
+            end += size
+    except cramjam.DecompressionError as error:
+        raise CorruptBatch(f"snappy: {error}") from None
+    return output
+
+
+def _snappy_blocks(view: memoryview) -> Iterator[memoryview]:
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _snappy_block(view, bytes_max, bytes_max)
+        yield view
+        return
     if len(view) < len(_XERIAL_HEADER):
         raise CorruptBatch("snappy: the header is cut off")
-    parts: list[bytes] = []
-    left = bytes_max
     position = len(_XERIAL_HEADER)
     while position < len(view):
         if len(view) - position < _INT32.size:
@@ -146,25 +189,8 @@ def _snappy_decompress(data: Buffer, bytes_max: int) -> Buffer:
         position += _INT32.size
         if not 0 < size <= len(view) - position:
             raise CorruptBatch(f"snappy: a block of {size} bytes, {len(view) - position} are left")
-        part = _snappy_block(view[position : position + size], left, bytes_max)
-        parts.append(part)
-        left -= len(part)
+        yield view[position : position + size]
         position += size
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _snappy_block(block: memoryview, left: int, bytes_max: int) -> bytes:
-    import cramjam
-
-    try:
-        size = cramjam.snappy.decompress_raw_len(block)
-        if size > left:
-            raise _too_large(bytes_max)
-        if size > len(block) * _SNAPPY_RATIO_MAX:
-            raise CorruptBatch(f"snappy: {size} bytes promised by a block of {len(block)}")
-        return bytes(cramjam.snappy.decompress_raw(block))
-    except cramjam.DecompressionError as error:
-        raise CorruptBatch(f"snappy: {error}") from None
 
 
 # ---- lz4
@@ -192,14 +218,14 @@ def _lz4_decompress(data: Buffer, bytes_max: int) -> Buffer:
     import cramjam
 
     bound = _lz4_bound(data)
-    output = bytearray(min(bound, bytes_max))
+    output = _room(min(bound, bytes_max))
     try:
         size = cramjam.lz4.decompress_into(data, output)
     except cramjam.DecompressionError as error:
         if bound > bytes_max:
             raise _too_large(bytes_max) from None
         raise CorruptBatch(f"lz4: {error}") from None
-    return memoryview(output)[:size]
+    return output[:size]
 
 
 def _lz4_bound(data: Buffer) -> int:
