@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from asyncbroker.spark.collector import spare_loaded_modules
 from asyncbroker.spark.columns import projected_columns
 from asyncbroker.spark.fetcher import OffsetsMissing, fetch, open_cluster, remaining_range
+from asyncbroker.spark.memory import keep_freed_memory
 from asyncbroker.spark.options import ReadOptions
 from asyncbroker.spark.planner import OffsetRange
 from asyncbroker.spark.typed_schema import TypedField, typed_fields
@@ -64,6 +65,7 @@ class RangeReader:
                 yield rows
 
     def _records(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+        keep_freed_memory()
         with open_cluster(self._options) as cluster:
             while wanted.size:
                 decoder = self._decoder(wanted)

@@ -22,6 +22,7 @@ from asyncbroker.client.sender import Sender
 from asyncbroker.spark.collector import spare_loaded_modules
 from asyncbroker.spark.columns import COLUMN_TYPES, HEADERS
 from asyncbroker.spark.fetcher import open_cluster
+from asyncbroker.spark.memory import keep_freed_memory
 from asyncbroker.spark.write_options import WriteOptions
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class TaskWriter:
         from asyncbroker.spark.row_writer import RowWriter
 
         spare_loaded_modules()
+        keep_freed_memory()
         options = self._options
         with open_cluster(options) as cluster, self._sender(cluster) as sender:
             writer = RowWriter(options, cluster, sender)
