@@ -16,7 +16,8 @@ becomes durable that is not, also what nobody waits for.
 Who waits gives a callback, so that a round costs no task and no future for each of them. When a
 round has ended the next one begins first, and then the callbacks are called, one after the other:
 the disk works while they encode and send their answers. They may come back with something new to
-wait for.
+wait for. Answers that lie ready (`Later.beside`) the writer's thread has sent before that, which
+takes the larger part of an answer off the event loop.
 
 The journal is made by the first round that could use it. When it is half full, its partitions'
 files are synced in the background, which frees it.
@@ -32,7 +33,7 @@ import errno
 import functools
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from asyncbroker.later import Later
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
@@ -41,6 +42,7 @@ from asyncbroker.storage import PASSING_ERRORS
 if TYPE_CHECKING:
     from asyncbroker.log.journal import Begun, Journal, Stretch
     from asyncbroker.log.log_directory import LogDirectory
+    from asyncbroker.log.native import MakeAnswer
     from asyncbroker.metrics import Histogram
     from asyncbroker.partition import Partition
     from asyncbroker.storage import Storage
@@ -76,12 +78,14 @@ class _Waiting:
     While it waits, the partition counts a job: its log must not be closed under a coming fsync.
     """
 
-    __slots__ = ("callbacks", "end_offset", "partition")
+    __slots__ = ("callbacks", "end_offset", "laters", "partition")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.end_offset = 0
         self.callbacks: list[Callback] = []
+        # Of those whose answers may lie ready; for the journal's writer only.
+        self.laters: list[Later[Any]] = []
         partition.enter()
 
     def join(self, other: _Waiting) -> None:
@@ -146,9 +150,21 @@ class Commits:
         self._writer = writer
         self._stretch_bytes_max = stretch_bytes_max
 
-    def call_when_durable(self, partition: Partition, end_offset: int, callback: Callback) -> bool:
+    @property
+    def make_answer(self) -> MakeAnswer | None:
+        """Makes what may be left `beside` a `Later` that waits for a round; None if nobody would
+        send it."""
+        return None if self._writer is None else self._writer.make_answer
+
+    def call_when_durable(
+        self,
+        partition: Partition,
+        end_offset: int,
+        callback: Callback,
+        later: Later[Any] | None = None,
+    ) -> bool:
         """False when all below `end_offset` is durable; otherwise `callback` is called when it is,
-        or cannot be."""
+        or cannot be. What lies beside `later` when a round begins is sent as soon as it is."""
         if self._storage.is_volatile or partition.log.durable_end_offset >= end_offset:
             return False
         waiting = self._gathering.get(partition)
@@ -160,6 +176,8 @@ class Commits:
         if end_offset > waiting.end_offset:
             waiting.end_offset = end_offset
         waiting.callbacks.append(callback)
+        if later is not None:
+            waiting.laters.append(later)
         return True
 
     def durable(self, partition: Partition, end_offset: int) -> Later[None] | None:
@@ -263,8 +281,14 @@ class Commits:
         begun = journal.begin(small.stretches, at_hand)
         if begun is None:
             return False
+        answers = [
+            later.beside
+            for waiting in small.waiting
+            for later in waiting.laters
+            if later.beside is not None
+        ]
         then = functools.partial(self._written, journal, begun, small)
-        writer.write(begun.file, begun.data, begun.file_position, then)
+        writer.write(begun.file, begun.data, begun.file_position, answers, then)
         return True
 
     def _written(

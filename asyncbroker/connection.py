@@ -34,6 +34,7 @@ from asyncbroker.protocol.framing import FrameReader
 if TYPE_CHECKING:
     from asyncbroker.connections import Connections
     from asyncbroker.listeners import SaslRules
+    from asyncbroker.log.native import Answer
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +82,9 @@ class Connection(asyncio.BufferedProtocol):
         self._queued_bytes = 0
         self._waiting: Waiting | None = None
         self._waiting_bytes = 0
+        # Its answer, which another thread may be about to send.
+        self._beside: Answer | None = None
+        self._ready = b""
         # What a task or a future is kept alive by.
         self._answer: asyncio.Future[object] | None = None
         self._lost_callbacks: list[Callable[[], object]] = []
@@ -115,6 +119,7 @@ class Connection(asyncio.BufferedProtocol):
             self._owner.workers,
             bytes_max=self._owner.limits.output_bytes_max,
             may_sendfile=self._owner.may_sendfile,
+            make_answer=self._owner.make_answer(),
         )
         self._is_open = True
         if self._is_ending:
@@ -152,6 +157,10 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone. A request in progress goes on to its end; nobody hears of it."""
         self._is_closing = True
+        if self._beside is not None:
+            # The socket's number will be that of another one.
+            self._beside.end()
+            self._beside = None
         self._queue.clear()
         self._queued_bytes = 0
         self._output.lose()
@@ -315,6 +324,9 @@ class Connection(asyncio.BufferedProtocol):
             self._waiting_bytes = len(frame) if len(frame) > LARGE_REQUEST_BYTES else 0
             awaitable = outcome.awaitable
             if isinstance(awaitable, Later):
+                if awaitable.ready is not None:
+                    self._beside = awaitable.beside = self._output.beside(awaitable.ready)
+                    self._ready = awaitable.ready
                 awaitable.when_settled(self._finish)
                 return
             # A task for a coroutine, the future itself for a future.
@@ -355,6 +367,13 @@ class Connection(asyncio.BufferedProtocol):
         waiting = self._end_wait()
         output: list[bytes] = []
         outcome = self._serving.finish(waiting, response, self.context, output)
+        if self._beside is not None:
+            sent = self._beside.end()
+            self._beside = None
+            if sent:
+                # It counts, also if the time for it was over in the same moment.
+                output = [self._ready[sent:]] if sent < len(self._ready) else []
+                outcome = sent
         if self._is_closing:
             return
         if output:

@@ -21,6 +21,7 @@ from asyncbroker.connection import Connection
 from asyncbroker.context import Address
 from asyncbroker.dispatch import Serving
 from asyncbroker.listeners import SaslRules
+from asyncbroker.log.native import MakeAnswer
 from asyncbroker.metrics import Metrics
 from asyncbroker.peer_watch import ConnectionLimits
 from asyncbroker.protocol.framing import LANDING_BYTES
@@ -59,12 +60,15 @@ class Connections:
         accept_limits: Callable[[], AcceptLimits],
         bytes_in_flight_max: int,
         may_sendfile: bool = True,
+        make_answer: Callable[[], MakeAnswer | None] = lambda: None,
     ) -> None:
+        """`make_answer` gives what makes answers that another thread sends, if there is one."""
         self.dispatcher = dispatcher
         self.workers = workers
         self.metrics = metrics
         self.limits = limits
         self.may_sendfile = may_sendfile
+        self.make_answer = make_answer
         self.landing = bytearray(LANDING_BYTES)
         self.budget = ByteBudget(bytes_in_flight_max, metrics)
         self.strangers_budget = ByteBudget(bytes_in_flight_max // STRANGERS_PART, metrics)

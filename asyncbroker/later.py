@@ -5,13 +5,20 @@ connection asks to be told. There is no task, no future and no turn of the event
 that what ends many waits at once, a commit round, answers all of them in its own callback. Whoever
 stands between the two and wants to look at the response may await it instead, as any awaitable.
 Only one can be told.
+
+Where the response is known beforehand and only has to become true, it may be `ready`, packed. Then
+the connection may leave an answer `beside`, for whoever learns that it is true, on another thread,
+to send at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from asyncbroker.log.native import Answer
 
 Response = TypeVar("Response")
 
@@ -19,9 +26,11 @@ Response = TypeVar("Response")
 class Later(Generic[Response]):
     """Settled once, with a response or with the exception that the request failed with."""
 
-    __slots__ = ("_callback", "_outcome", "is_settled")
+    __slots__ = ("_callback", "_outcome", "beside", "is_settled", "ready")
 
-    def __init__(self) -> None:
+    def __init__(self, ready: bytes | None = None) -> None:
+        self.ready = ready
+        self.beside: Answer | None = None
         self.is_settled = False
         self._outcome: Response | BaseException | None = None
         self._callback: Callable[[Response | BaseException | None], object] | None = None

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final, Protocol, TypeGuard
 
+from asyncbroker.log.native import Answer, MakeAnswer
 from asyncbroker.protocol.schema import SizedPart
 from asyncbroker.workers import Workers
 
@@ -62,12 +63,14 @@ class Output:
         *,
         bytes_max: int,
         may_sendfile: bool,
+        make_answer: MakeAnswer | None = None,
     ) -> None:
         self._transport = transport
         self._workers = workers
         self._is_lost = False
         self._emptied: asyncio.Future[None] | None = None
         self._socket = -1
+        self._make_answer = make_answer
         if may_sendfile and transport.get_extra_info("sslcontext") is None:
             socket = transport.get_extra_info("socket")
             self._socket = socket.fileno() if socket is not None else -1
@@ -78,6 +81,19 @@ class Output:
     def write(self, frames: list[bytes]) -> None:
         """Writes whole responses, together."""
         self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+
+    def beside(self, frame: bytes) -> Answer | None:
+        """A response that is next, for whoever is allowed to send it in another thread; None if it
+        must go through `write`. Until its `end` was called nothing else may be written, and the
+        transport must not be closed altogether."""
+        if (
+            self._make_answer is None
+            or self._socket < 0
+            or self._transport.get_write_buffer_size()
+            or self._transport.is_closing()
+        ):
+            return None
+        return self._make_answer(self._socket, frame)
 
     def send(self, parts: Sequence[Part]) -> Coroutine[Any, Any, None] | None:
         """Writes one response of parts. When not all of it can go at once, returns the rest of the

@@ -232,6 +232,7 @@ def make_connections(
         accept_limits=accept_limits,
         bytes_in_flight_max=in_flight_max if in_flight_max >= 0 else UNLIMITED_BYTES,
         may_sendfile=not is_portable_forced() and hasattr(os, "sendfile"),
+        make_answer=lambda: broker.commits.make_answer,
     )
 
 

@@ -23,7 +23,7 @@ from asyncbroker.workers import ThreadWorkers
 
 if TYPE_CHECKING:
     from asyncbroker.log.files import File, Files
-    from asyncbroker.log.native import Writer
+    from asyncbroker.log.native import Answer, Writer
     from asyncbroker.workers import Workers
 
 logger = logging.getLogger(__name__)
@@ -47,6 +47,7 @@ class SyncedWriter:
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
+        self.make_answer = writer.make_answer
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_refused = False
@@ -69,12 +70,14 @@ class SyncedWriter:
             self._loop.add_reader(self._writer.fileno(), self._written)
         return self._thread is not None and self._under_way is None
 
-    def write(self, file: File, data: bytes, position: int, then: Then) -> None:
-        """Writes `data` and makes it durable, then calls `then`, never before this has returned.
-        Only when `is_ready`."""
+    def write(
+        self, file: File, data: bytes, position: int, answers: list[Answer], then: Then
+    ) -> None:
+        """Writes `data` and makes it durable, has `answers` sent if that went well, then calls
+        `then`, never before this has returned. Only when `is_ready`."""
         descriptor = file.fileno()
         assert descriptor is not None
-        self._writer.submit(descriptor, data, position)
+        self._writer.submit(descriptor, data, position, answers)
         self._under_way = file, then
 
     def close(self) -> None:

@@ -83,8 +83,10 @@ def shortcut(
     )
     if acks == ACKS_ALL and not broker.storage.is_volatile:
         wait = SingleWait(broker, answer, version, topic_name, index)
-        if broker.commits.call_when_durable(partition, last_offset + 1, wait.durable):
-            return wait.begin(timeout_ms)
+        later = wait.later
+        if broker.commits.call_when_durable(partition, last_offset + 1, wait.durable, later):
+            wait.begin(timeout_ms)
+            return later
     return answer
 
 
@@ -97,24 +99,22 @@ def _refused(topic_name: str, index: int, version: int, error: KafkaError) -> Pr
 class SingleWait:
     """What `DurableWait` is for one batch. It has the answer already, for when it is true."""
 
-    __slots__ = ("_answer", "_broker", "_index", "_topic_name", "_version", "deadline", "later")
+    __slots__ = ("_broker", "_index", "_topic_name", "_version", "deadline", "later")
 
     def __init__(
         self, broker: Broker, answer: bytes, version: int, topic_name: str, index: int
     ) -> None:
         self._broker = broker
-        self._answer = answer
+        self.later: Later[Answer] = Later(answer)
         self._version = version
         self._topic_name = topic_name
         self._index = index
 
-    def begin(self, timeout_ms: int) -> Later[Answer]:
-        """Has the answer at the deadline in any case."""
-        self.later: Later[Answer] = Later()
+    def begin(self, timeout_ms: int) -> None:
+        """Has an answer at the deadline in any case."""
         deadlines = self._broker.produce_deadlines
         self.deadline = deadlines.after_ms(timeout_ms)
         deadlines.add(self)
-        return self.later
 
     def expire(self) -> None:
         """The time is over: the batch stays."""
@@ -124,7 +124,7 @@ class SingleWait:
         """The commit round has ended."""
         self._broker.produce_deadlines.remove(self)
         if error is None:
-            self.later.settle(self._answer)
+            self.later.settle(self.later.ready)
         else:
             self.later.settle(self._refused(error) if isinstance(error, KafkaError) else error)
 

@@ -20,6 +20,7 @@ from asyncbroker.context import Address
 from asyncbroker.dispatch import Dispatcher
 from asyncbroker.handlers import HANDLERS
 from asyncbroker.listeners import Listener, SaslRules, TlsRules
+from asyncbroker.log.native import MakeAnswer
 from asyncbroker.metrics import Metrics
 from asyncbroker.peer_watch import ConnectionLimits
 from asyncbroker.protocol.api import API_BY_NAME, Api
@@ -180,6 +181,7 @@ async def edge(
     accept_limits: AcceptLimits | None = None,
     bytes_in_flight_max: int = 1 << 30,
     may_sendfile: bool = True,
+    make_answer: MakeAnswer | None = None,
     send_buffer_bytes: int = -1,
     broker: Any = "the broker",
     sasl: SaslRules | None = None,
@@ -200,6 +202,7 @@ async def edge(
         accept_limits=lambda: accept_limits or AcceptLimits(1000, 1000, {}),
         bytes_in_flight_max=bytes_in_flight_max,
         may_sendfile=may_sendfile,
+        make_answer=lambda: make_answer,
     )
     server = Server(
         connections,
