@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -128,7 +128,7 @@ def record_life(
     broker.environment = recorded(library, directory, load.records, sync_us)
     broker.start()
     try:
-        asyncio.run(_work(load, broker, random, seconds, filler))
+        asyncio.run(work(load, broker, random, seconds, filler))
     finally:
         broker.kill()
     load.after_kill.append(fingerprint(directory))
@@ -150,9 +150,16 @@ def _remove(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-async def _work(
-    load: Load, broker: ChaosBroker, random: Random, seconds: float, filler: Path | None
+async def work(
+    load: Load,
+    broker: ChaosBroker,
+    random: Random,
+    seconds: float,
+    filler: Path | None = None,
+    end: Callable[[], None] | None = None,
 ) -> None:
+    """Has clients at work, and kills and stops the broker meanwhile; in the end, while they go on,
+    `end` is called in a thread."""
     loop = asyncio.get_running_loop()
     failures: list[str] = []
     loop.set_exception_handler(lambda _, context: failures.append(str(context)))
@@ -184,6 +191,9 @@ async def _work(
             _remove(filler)
         await loop.run_in_executor(None, broker.start)
         is_serving.set()
+    if end is not None:
+        await asyncio.sleep(random.uniform(0.0, LIFE_SECONDS_MAX))
+        await loop.run_in_executor(None, end)
     load.topics = dict(shared.topics)
     load.lives += [life for churn in churns for life in churn.lives]
     load.complaints += shared.complaints

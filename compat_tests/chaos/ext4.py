@@ -1,0 +1,94 @@
+"""An ext4 file system in a file, that loses its power, is copied amid writes, or fails. Takes root,
+and Linux."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+SIZE_MB: Final = 96
+
+# _IOR('X', 125, __u32), and how: the journal of ext4 is flushed before, or not even that.
+_SHUTDOWN: Final = 0x8004587D
+_FLUSH_JOURNAL: Final = struct.pack("=I", 1)
+_FLUSH_NOTHING: Final = struct.pack("=I", 2)
+_COPY_TRIES_MAX: Final = 200
+# In /sys/block/*/stat: what was written so far, how often it was flushed, and what is under way.
+_WRITES, _SECTORS_WRITTEN, _UNDER_WAY, _FLUSHES = 4, 6, 8, 15
+
+
+def can_mount() -> bool:
+    """Whether a file system can be mounted here."""
+    return sys.platform == "linux" and os.geteuid() == 0
+
+
+@dataclass(slots=True)
+class Ext4:
+    """An ext4 in `image`, which is mounted at `path` with options."""
+
+    image: Path
+    path: Path
+    options: str = "data=ordered"
+
+    def make(self) -> None:
+        """Makes it, and mounts it."""
+        with self.image.open("wb") as file:
+            file.truncate(SIZE_MB << 20)
+        _run("mkfs.ext4", "-q", "-m", "0", str(self.image))
+        self.path.mkdir(exist_ok=True)
+        self.mount()
+
+    def mount(self) -> None:
+        """Mounts it; ext4 replays its journal."""
+        options = f"loop,errors=remount-ro,{self.options}"
+        _run("mount", "-o", options, str(self.image), str(self.path))
+
+    def unmount(self) -> None:
+        """Unmounts it; nobody may have a file open."""
+        _run("umount", str(self.path))
+
+    def lose_power(self, *, flush_journal: bool = False) -> None:
+        """Loses all that is not on the disk. Every call fails from here on, until it is unmounted
+        and mounted again."""
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, _SHUTDOWN, _FLUSH_JOURNAL if flush_journal else _FLUSH_NOTHING)
+        finally:
+            os.close(descriptor)
+
+    def fail(self) -> None:
+        """Has ext4 find an error: it becomes read-only."""
+        (Path("/sys/fs/ext4") / self._device() / "trigger_fs_error").write_text("a test\n")
+
+    def copy(self, to: Path) -> float | None:
+        """Copies the disk's bytes as they are at one moment, and tells when that began; None if the
+        disk is never at rest for so long."""
+        statistics = Path("/sys/block") / self._device() / "stat"
+        for _ in range(_COPY_TRIES_MAX):
+            before = statistics.read_text().split()
+            moment = time.monotonic()
+            if before[_UNDER_WAY] == "0":
+                _run("cp", "--sparse=always", str(self.image), str(to))
+                after = statistics.read_text().split()
+                counts = (_WRITES, _SECTORS_WRITTEN, _UNDER_WAY, _FLUSHES)
+                if all(before[at] == after[at] for at in counts):
+                    return moment
+            time.sleep(0.001)
+        return None
+
+    def _device(self) -> str:
+        command = ["findmnt", "-n", "-o", "SOURCE", str(self.path)]
+        found = subprocess.run(command, check=True, capture_output=True, text=True)
+        return os.path.basename(found.stdout.strip())
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, f"{command}: {done.stderr}"
