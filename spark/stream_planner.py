@@ -21,9 +21,10 @@ from typing import Final
 
 from asyncbroker.client.cluster import Cluster, TopicPartition
 from asyncbroker.client.connection import Deadline
-from asyncbroker.client.errors import BrokerError, ClientError
+from asyncbroker.client.errors import BrokerError
 from asyncbroker.client.partitions import earliest_offsets, latest_offsets
 from asyncbroker.protocol.errors import ErrorCode
+from asyncbroker.spark.committer import Committer
 from asyncbroker.spark.fetcher import open_cluster
 from asyncbroker.spark.offset_limits import listed, moves_with_time
 from asyncbroker.spark.options import Subscribe
@@ -59,7 +60,8 @@ class StreamPlanner:
         # Topics that were made again, until a batch has been planned in the new one.
         self._recreated: set[str] = set()
         self._planned_end: Offsets | None = None
-        self._committed: Offsets | None = None
+        group = options.committing_group
+        self._committer = None if group is None else Committer(group)
         # Where the stream starts, as long as it is not in the checkpoint.
         self._moving_start: Offsets | None = None
         self._has_saved_start = False
@@ -134,23 +136,8 @@ class StreamPlanner:
 
     def commit(self, end: Offsets) -> None:
         """Tells the group, if there is one, that everything before `end` is done."""
-        group = self._options.committing_group
-        if group is None or end == self._committed:
-            return
-        # A stream starts in a process of its own, and most of them commit to no group.
-        from asyncbroker.client.groups import CommittedOffset, commit_offsets
-
-        cluster = self._opened()
-        committed = {partition: CommittedOffset(offset) for partition, offset in end.items()}
-        try:
-            commit_offsets(cluster, group, committed)
-        except ClientError as error:
-            if not cluster.may_pass(error):
-                raise
-            # The next batch commits as well, and the stream does not live by it.
-            logger.warning("offsets of group '%s' were not committed: %s", group, error)
-            return
-        self._committed = end
+        if self._committer is not None:
+            self._committer.commit(self._opened(), end)
 
     # --- what there is ----------------------------------------------------------------------------
 

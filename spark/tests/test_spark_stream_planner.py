@@ -10,6 +10,7 @@ from itertools import count
 
 import pyspark
 import pytest
+from confluent_kafka import Consumer
 from pyspark.sql.types import StructType
 
 from asyncbroker.client.cluster import Cluster, TopicPartition
@@ -339,6 +340,32 @@ def test_finished_offsets_are_committed_for_a_group(cluster: Cluster, planner: P
     assert taken(stream, {T0: 1, T1: 0}) == [3]
     found = committed_offsets(cluster, "watched")
     assert {partition: committed.offset for partition, committed in found.items()} == {T0: 3, T1: 1}
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_with_members_is_warned_of_and_committed_for_when_they_are_gone(
+    kafka_broker: BrokerThread,
+    cluster: Cluster,
+    planner: Planner,
+    protocol: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Kafka takes commits from nobody but members then, and the stream does not live by them."""
+    create_topic(cluster, "t", partitions=1)
+    given = {"bootstrap.servers": kafka_broker.bootstrap_servers, "group.id": "watched"}
+    member = Consumer(given | {"group.protocol": protocol, "enable.auto.commit": False})
+    member.subscribe(["t"])
+    while not member.assignment():
+        member.poll(0.1)
+    stream = planner(commitOffsets="true", kafka__group__id="watched")
+    for end in range(3):
+        stream.commit({T0: end})
+    assert caplog.text.count("offsets of group 'watched' were not committed") == 1
+    assert "it has members" in caplog.text
+    assert committed_offsets(cluster, "watched") == {}
+    member.close()
+    stream.commit({T0: 2})
+    assert committed_offsets(cluster, "watched")[T0].offset == 2
 
 
 def test_offsets_in_the_checkpoint_are_those_of_the_connector() -> None:
