@@ -138,7 +138,7 @@ _REFUSED_KAFKA_OPTIONS: Final = {
     "interceptor.classes": "Interceptors could change the records.",
 }
 
-_SOURCE_OPTIONS: Final = (
+SOURCE_OPTIONS: Final = (
     *("subscribe", "subscribePattern", "assign", "includeHeaders", "failOnDataLoss", "columns"),
     *("keyFormat", "keySchema", "keySchemaFile", "onDecodeError", "columnNameOfCorruptRecord"),
     *("valueFormat", "valueSchema", "valueSchemaFile"),
@@ -170,7 +170,9 @@ _KAFKA_OPTIONS: Final = (
 
 def warn_of_ineffective(options: Mapping[str, str], *, is_stream: bool = False) -> None:
     """Logs a warning for each option that nobody knows, or that batch queries do not heed."""
-    known = [*_SOURCE_OPTIONS, *_STREAM_OPTIONS, *(f"kafka.{name}" for name in _KAFKA_OPTIONS)]
+    # A view may have a topic beside, which rows are inserted into.
+    known = [*SOURCE_OPTIONS, *_STREAM_OPTIONS, "topic"]
+    known += [f"kafka.{name}" for name in _KAFKA_OPTIONS]
     warn_of_unknown_among(known, options)
     stream_only = {name.lower(): name for name in _STREAM_OPTIONS}
     for name in options:

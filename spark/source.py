@@ -25,6 +25,12 @@ from asyncbroker.spark.collector import spare_loaded_modules
 from asyncbroker.spark.columns import chosen_schema, full_schema
 from asyncbroker.spark.offset_limits import stream_limits
 from asyncbroker.spark.options import ReadOptions, warn_of_ineffective
+from asyncbroker.spark.table_options import (
+    NO_OPTIONS,
+    carrying,
+    options_of_table,
+    query_options,
+)
 from asyncbroker.spark.typed_schema import with_formats
 
 if TYPE_CHECKING:
@@ -52,12 +58,13 @@ class AsyncbrokerDataSource(DataSource):
     def schema(self) -> StructType:
         """All columns, or those of the option `columns`; asked for when the user gives no schema.
         Raises ValueError for options."""
+        table = options_of_table(self.options)
         options = self._options_of_any_query()
         if options.columns:
             chosen = chosen_schema(options.columns)
         else:
             chosen = full_schema(include_headers=options.include_headers)
-        return with_formats(chosen, options.formats)
+        return carrying(with_formats(chosen, options.formats), table)
 
     def _options_of_any_query(self) -> ReadOptions:
         """Nobody says here whether it will be a batch or a stream, and what one refuses the other
@@ -76,8 +83,9 @@ class AsyncbrokerDataSource(DataSource):
         from asyncbroker.spark.reader import BatchReader
 
         spare_loaded_modules()
-        warn_of_ineffective(self.options)
-        return BatchReader(ReadOptions.parse(self.options), schema)
+        options = query_options(self.options, schema)
+        warn_of_ineffective(options)
+        return BatchReader(ReadOptions.parse(options), schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:
         """A reader of micro-batches with these columns. Raises ValueError for options or columns,
@@ -86,8 +94,9 @@ class AsyncbrokerDataSource(DataSource):
         from asyncbroker.spark.stream_options import StreamOptions
         from asyncbroker.spark.stream_reader import StreamReader
 
-        warn_of_ineffective(self.options, is_stream=True)
-        return StreamReader(StreamOptions.parse(self.options), schema)
+        options = query_options(self.options, schema)
+        warn_of_ineffective(options, is_stream=True)
+        return StreamReader(StreamOptions.parse(options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """A writer of rows with these columns. Raises ValueError for options or columns."""
@@ -98,6 +107,8 @@ class AsyncbrokerDataSource(DataSource):
             raise ValueError(
                 "Save mode overwrite not allowed for Kafka. Allowed save mode is append."
             )
+        if not self.options:
+            raise ValueError(NO_OPTIONS)
         spare_loaded_modules()
         warn_of_unknown(self.options)
         return BatchWriter(WriteOptions.parse(self.options), schema)
@@ -109,6 +120,8 @@ class AsyncbrokerDataSource(DataSource):
         from asyncbroker.spark.stream_writer import StreamWriter
         from asyncbroker.spark.write_options import WriteOptions, warn_of_unknown
 
+        if not self.options:
+            raise ValueError(NO_OPTIONS)
         warn_of_unknown(self.options)
         return StreamWriter(WriteOptions.parse(self.options), schema)
 

@@ -17,6 +17,7 @@ from asyncbroker.client.sender import BUFFER_BYTES_MAX, DELIVERY_TIMEOUT_MS, IN_
 from asyncbroker.protocol.records import Compression
 from asyncbroker.spark.options import (
     CLIENT_ID,
+    SOURCE_OPTIONS,
     flag,
     positive,
     security_from,
@@ -113,8 +114,9 @@ class WriteOptions:
 
 
 def warn_of_unknown(options: Mapping[str, str]) -> None:
-    """Logs a warning for each option that nobody knows."""
-    warn_of_unknown_among((*_SINK_OPTIONS, *(f"kafka.{name}" for name in _KAFKA_OPTIONS)), options)
+    """Logs a warning for each option that nobody knows; a view has those of the source as well."""
+    known = [*_SINK_OPTIONS, *SOURCE_OPTIONS, *(f"kafka.{name}" for name in _KAFKA_OPTIONS)]
+    warn_of_unknown_among(known, options)
 
 
 def _acks(given: Mapping[str, str]) -> int:
