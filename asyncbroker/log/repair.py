@@ -38,6 +38,7 @@ from asyncbroker.log.unclean_scan import QUARANTINED_SUFFIX
 from asyncbroker.protocol.batches import CONTROL_BIT, HEADER, LENGTH_OVERHEAD, MAGIC, stamp_crc
 
 _COPY_BYTES: Final = 1 << 20
+_INDEXES: Final = (OFFSET_INDEX.suffix, TIME_INDEX.suffix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def plan(directory: str) -> list[Repair]:
         stem, suffix = os.path.splitext(finding.path)
         # Those of a segment that is written anew are built anew with it.
         if stem not in rewritten:
-            is_index = suffix in (OFFSET_INDEX.suffix, TIME_INDEX.suffix)
+            is_index = suffix in _INDEXES
             what = "build it anew" if is_index else "put it aside"
             of = by_path[stem] if is_index else None
             repairs.append(Repair(finding.path, f"{what}: {finding.what}", of))
@@ -77,11 +78,13 @@ def plan(directory: str) -> list[Repair]:
 
 
 def _aside(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings in files that can be made anew and are there."""
+    """The findings in files that can be made anew and are there, or are to be there: who was killed
+    in a repair may have left no index."""
     return [
         finding
         for finding in findings
-        if not finding.is_of_records and os.path.exists(finding.path)
+        if not finding.is_of_records
+        and (os.path.exists(finding.path) or finding.path.endswith(_INDEXES))
     ]
 
 
@@ -146,8 +149,8 @@ def _rewrite(files: Files, segment: SegmentFiles, pieces: Sequence[Damage]) -> N
 def _build_indexes(files: Files, segment: SegmentFiles) -> None:
     """Builds both indexes from the log; what there was of them is put aside."""
     name = segment_name(segment.base_offset) + LOG_SUFFIX
-    for layout in (OFFSET_INDEX, TIME_INDEX):
-        _put_aside(files, segment.path + layout.suffix)
+    for suffix in _INDEXES:
+        _put_aside(files, segment.path + suffix)
     built = Segment(
         files,
         OpenSegments(),
