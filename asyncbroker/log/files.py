@@ -168,7 +168,9 @@ class RealFiles:
 
     def write_atomically(self, path: str, data: Buffer) -> None:
         temporary = path + TEMPORARY_SUFFIX
-        with open(temporary, "wb") as file:
+        # One that was left may have a failed fsync behind it, and a good one proves nothing then.
+        self.remove(temporary)
+        with open(temporary, "xb") as file:
             file.write(data)
             file.flush()
             self._calls.datasync(file.fileno())

@@ -120,8 +120,8 @@ def _rewrite(files: Files, segment: SegmentFiles, pieces: Sequence[Damage]) -> N
     """Writes a segment anew without its damaged pieces, which are kept beside it."""
     path = segment.path + LOG_SUFFIX
     old = files.open(path)
+    files.remove(path + TEMPORARY_SUFFIX)
     new = files.open(path + TEMPORARY_SUFFIX, create=True)
-    new.truncate(0)
     end = position = 0
     for piece in pieces:
         end = _copy(old, position, piece.position, new, end)

@@ -233,6 +233,8 @@ class CrashFiles:
 
     def write_atomically(self, path: str, data: Buffer) -> None:
         temporary = path + TEMPORARY_SUFFIX
+        if self.exists(temporary):
+            self.remove(temporary)
         self.write_whole(temporary, data)
         self.open(temporary).datasync()
         self.rename(temporary, path)

@@ -204,6 +204,21 @@ def test_an_atomic_write_shows_the_old_or_the_new_at_every_change() -> None:
     assert files.change_count - change_count == 5  # create, write, sync, rename, sync
 
 
+def test_an_atomic_write_whose_sync_failed_is_durable_when_it_is_made_again() -> None:
+    files = made(b"old")
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "datasync":
+            raise OSError(errno.EIO, "no")
+
+    files.on_call = fail
+    with pytest.raises(OSError, match="no"):
+        files.write_atomically("a", b"new")
+    files.on_call = None
+    files.write_atomically("a", b"new")
+    assert every_state(files) == {b"new"}
+
+
 def test_changes_of_names_come_in_any_order() -> None:
     files = made()
     for name in "bcd":

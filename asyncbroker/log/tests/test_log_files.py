@@ -146,6 +146,16 @@ def test_a_written_file_is_replaced_whole(files: Files, root: str) -> None:
     assert files.list_files(root) == {"a": 5}
 
 
+def test_a_file_that_a_failed_replacement_has_left_is_not_used_again(tmp_path: Path) -> None:
+    """Its fsync may have failed, and the next one of the same file would not tell."""
+    left = tmp_path / "a.tmp"
+    left.write_bytes(b"left")
+    with left.open("rb") as same:
+        RealFiles().write_atomically(str(tmp_path / "a"), b"new")
+        assert same.read() == b"left"
+    assert [each.name for each in tmp_path.iterdir()] == ["a"]
+
+
 def test_a_lock_is_held_by_one_at_a_time(files: Files, root: str) -> None:
     lock = files.lock(f"{root}/.lock")
     with pytest.raises(BlockingIOError):
