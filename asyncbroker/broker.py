@@ -29,8 +29,9 @@ from asyncbroker.group_settings import GroupSettings
 from asyncbroker.housekeeping import Housekeeping
 from asyncbroker.log.checkpoints import META_PROPERTIES, encode_uuid
 from asyncbroker.log.errors import DirectoryRefused
-from asyncbroker.log.files import MemoryFiles, RealFiles
+from asyncbroker.log.files import RealFiles
 from asyncbroker.log.log_directory import LogDirectory
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.reserve import Reserve
 from asyncbroker.log_starts import LogStarts
 from asyncbroker.metadata_store import (

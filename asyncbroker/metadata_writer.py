@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.reserve import Reserve
 from asyncbroker.metadata_store import Change, DeleteTopic, ForgetTopic, MetadataStore
 from asyncbroker.protocol.errors import ErrorCode, KafkaError

@@ -15,7 +15,7 @@ import sys
 from typing import Final
 
 from asyncbroker.clock import Clock
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.reserve import Reserve
 from asyncbroker.metrics import StorageMetrics, Traffic
 from asyncbroker.trusted_time import TrustedTime

@@ -31,7 +31,8 @@ from asyncbroker.handlers import (
     produce,
 )
 from asyncbroker.log import partition_log
-from asyncbroker.log.files import MemoryFiles, RealFiles
+from asyncbroker.log.files import RealFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.metadata_store import MemoryMetadataStore, SetValue
 from asyncbroker.protocol import compiler
 from asyncbroker.runner import make_server, stop_in_order

@@ -18,7 +18,8 @@ from asyncbroker.config import BrokerConfig
 from asyncbroker.context import RequestContext
 from asyncbroker.handlers import HANDLERS
 from asyncbroker.log.checkpoints import CLEAN_SHUTDOWN
-from asyncbroker.log.files import Files, MemoryFiles
+from asyncbroker.log.files import Files
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.metadata_store import MemoryMetadataStore, MetadataStore
 from asyncbroker.partition import Partition
 from asyncbroker.protocol.api import API_BY_NAME

@@ -15,7 +15,7 @@ from asyncbroker.log.checkpoints import (
     TopicPartition,
     decode_offsets,
 )
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.protocol.messages.delete_groups import DeleteGroupsRequest

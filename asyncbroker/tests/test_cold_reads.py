@@ -24,7 +24,8 @@ import pytest
 from asyncbroker.clock import SystemClock
 from asyncbroker.commits import Commits
 from asyncbroker.log.config import LogConfig
-from asyncbroker.log.files import MemoryFile, MemoryFiles, RealFiles
+from asyncbroker.log.files import RealFiles
+from asyncbroker.log.memory_files import MemoryFile, MemoryFiles
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.partition import Partition
 from asyncbroker.protocol.messages.list_offsets import (
@@ -139,7 +140,7 @@ async def test_no_reader_has_the_event_loop_call_what_may_wait(
         def is_resident(self, position: int, size: int) -> bool:
             return False
 
-    monkeypatch.setattr("asyncbroker.log.files.MemoryFile", ColdFile)
+    monkeypatch.setattr("asyncbroker.log.memory_files.MemoryFile", ColdFile)
     files = MemoryFiles()
     async with under_test(files=files) as test:
         await test.topic("flights", 5, segment_bytes="1048576")

@@ -13,9 +13,9 @@ import pytest
 from asyncbroker.clock import ManualClock
 from asyncbroker.commits import Commits
 from asyncbroker.log.config import LogConfig
-from asyncbroker.log.files import MemoryFiles
 from asyncbroker.log.journal import FILE_BYTES_MIN, JOURNAL
 from asyncbroker.log.log_directory import LogDirectory
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.partition import Partition
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.records import check_batch

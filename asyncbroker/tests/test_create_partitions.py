@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.protocol.messages.create_partitions import (

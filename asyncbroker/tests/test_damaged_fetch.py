@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.tests.data_path_harness import batch_of, offsets_of, under_test

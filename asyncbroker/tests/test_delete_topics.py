@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.messages.delete_topics import (
     DeleteTopicsRequest,

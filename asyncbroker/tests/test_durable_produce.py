@@ -13,8 +13,8 @@ from typing import Any
 
 from asyncbroker.dispatch import Dispatcher
 from asyncbroker.handlers import HANDLERS
-from asyncbroker.log.files import MemoryFiles
 from asyncbroker.log.journal import JOURNAL
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.metrics_requests import RequestMetrics
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.protocol.messages.produce import (

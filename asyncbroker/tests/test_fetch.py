@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from asyncbroker.log.files import MemoryFile, MemoryFiles
+from asyncbroker.log.memory_files import MemoryFile, MemoryFiles
 from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.protocol.api import API_BY_NAME
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
@@ -397,7 +397,7 @@ async def test_what_is_not_in_memory_is_read_in_a_worker(monkeypatch: pytest.Mon
         def is_resident(self, position: int, size: int) -> bool:
             return False
 
-    monkeypatch.setattr("asyncbroker.log.files.MemoryFile", ColdFile)
+    monkeypatch.setattr("asyncbroker.log.memory_files.MemoryFile", ColdFile)
     async with under_test() as test:
         await flights_with(test, 10, LARGE)
         first_size = len(batch_of(value=bytes(10)))

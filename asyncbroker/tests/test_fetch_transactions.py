@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.repair import empty_batch
 from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.protocol.batches import batches

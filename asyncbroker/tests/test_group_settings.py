@@ -8,7 +8,7 @@ import pytest
 
 from asyncbroker.config import BrokerConfig
 from asyncbroker.group_settings import check_group_settings, value_in_force
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.messages.alter_configs import (

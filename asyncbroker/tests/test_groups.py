@@ -11,7 +11,7 @@ import pytest
 from asyncbroker import group_shard
 from asyncbroker.group_shard import LOAD_AGAIN_SECONDS_MAX
 from asyncbroker.groups import java_hash, partition_of
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

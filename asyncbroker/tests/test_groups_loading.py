@@ -10,7 +10,7 @@ import pytest
 
 from asyncbroker.broker import MEMORY_DIRECTORY
 from asyncbroker.log.checkpoints import RECOVERY_POINTS
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.messages.find_coordinator import FindCoordinatorRequest

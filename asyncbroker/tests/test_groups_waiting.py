@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from asyncbroker.context import RequestContext
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.messages.list_groups import ListGroupsRequest

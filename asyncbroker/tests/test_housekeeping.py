@@ -11,7 +11,7 @@ import pytest
 from asyncbroker.cleaner import Cleaner
 from asyncbroker.clock import ManualClock, Timer
 from asyncbroker.log.checkpoints import RECOVERY_POINTS
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.tests.data_path_harness import batch_of, settle, under_test
 
 

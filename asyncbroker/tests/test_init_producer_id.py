@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from asyncbroker.log.config import INT64_MAX
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.metadata_writer import MetadataWriter
 from asyncbroker.producer_ids import BLOCK_LENGTH, NEXT_PRODUCER_ID, ProducerIds

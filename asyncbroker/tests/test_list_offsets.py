@@ -7,7 +7,7 @@ import errno
 
 import pytest
 
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.protocol.messages.list_offsets import (

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from asyncbroker.log.files import MemoryFiles, RealFiles
+from asyncbroker.log.files import RealFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.tests.data_path_harness import batch_of, settle, under_test
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import urllib.request
 from pathlib import Path
 
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.tests.full_disk import FullDisk
 from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.scrubber import CHECK_SECONDS

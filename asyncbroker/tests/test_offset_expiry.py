@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.tests.data_path_harness import UnderTest, forget_clean_stop, settle, under_test
 from asyncbroker.tests.groups_harness import commit, committed, heartbeat, join_alone

@@ -6,8 +6,8 @@ import pytest
 
 from asyncbroker.broker import MEMORY_DIRECTORY
 from asyncbroker.log.directory_format import FORMAT, FORMAT_VERSION
-from asyncbroker.log.files import MemoryFiles
 from asyncbroker.log.journal import JOURNAL
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.tests.log_harness import copied
 from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.protocol.errors import ErrorCode

@@ -13,7 +13,7 @@ from asyncbroker.clock import ManualClock
 from asyncbroker.commits import FLUSHES_AT_ONCE, Commits
 from asyncbroker.fetch_waits import FetchWaiter
 from asyncbroker.log.config import LogConfig
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.partition_log import Appended, PartitionLog
 from asyncbroker.partition import Partition
 from asyncbroker.protocol.errors import ErrorCode, KafkaError

@@ -10,7 +10,7 @@ import pytest
 
 from asyncbroker.context import RequestContext
 from asyncbroker.error_responses import error_response
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.protocol.api import API_BY_NAME
 from asyncbroker.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from asyncbroker.protocol.messages.produce import (

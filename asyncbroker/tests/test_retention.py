@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.tests.log_harness import copied
 from asyncbroker.metadata_store import MemoryMetadataStore

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from asyncbroker.clock import ManualClock
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.protocol.records import batches, records_of
 from asyncbroker.tests.data_path_harness import (

@@ -11,7 +11,8 @@ import pytest
 from asyncbroker.log.checking import scrub
 from asyncbroker.log.config import LogConfig
 from asyncbroker.log.damage import DAMAGED_RANGES
-from asyncbroker.log.files import MemoryFiles, RealFiles
+from asyncbroker.log.files import RealFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.tests.log_harness import append_each, open_log
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.scrubber import CHECK_SECONDS, Scrubber

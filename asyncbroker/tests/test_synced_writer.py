@@ -16,9 +16,10 @@ import pytest
 from asyncbroker.clock import SystemClock
 from asyncbroker.commits import Commits
 from asyncbroker.log.config import LogConfig
-from asyncbroker.log.files import MemoryFiles, RealFiles
+from asyncbroker.log.files import RealFiles
 from asyncbroker.log.journal import FILE_BYTES_MIN, JOURNAL, Begun, Journal
 from asyncbroker.log.log_directory import LogDirectory
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.native import make_writer
 from asyncbroker.partition import Partition
 from asyncbroker.protocol.errors import ErrorCode, KafkaError

@@ -15,8 +15,9 @@ from asyncbroker.broker import Broker
 from asyncbroker.config import BrokerConfig
 from asyncbroker.log.checkpoints import encode_epochs
 from asyncbroker.log.errors import DirectoryRefused
-from asyncbroker.log.files import MemoryFiles, RealFiles
+from asyncbroker.log.files import RealFiles
 from asyncbroker.log.leader_epochs import EpochStart
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.metadata_store import (
     Change,
     DeleteTopic,

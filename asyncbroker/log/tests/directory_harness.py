@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from asyncbroker.log.config import LogConfig
-from asyncbroker.log.files import Files, MemoryFiles
+from asyncbroker.log.files import Files
 from asyncbroker.log.log_directory import LogDirectory
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.tests.log_harness import (
     NOW_MS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import Final
 
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.reserve import RESERVE
 
 BLOCK_BYTES: Final = 4096

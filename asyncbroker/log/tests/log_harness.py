@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from asyncbroker.log.config import LogConfig
-from asyncbroker.log.files import Files, MemoryFiles
+from asyncbroker.log.files import Files
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.partition_log import Appended, PartitionLog
 from asyncbroker.protocol.records import (
     Compression,

@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from asyncbroker.log.files import Files, MemoryFiles, RealFiles
+from asyncbroker.log.files import Files, RealFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.tests.crash_disk import everything, sampled, synced_only
 from asyncbroker.log.tests.crash_files import CrashFiles, Died, PartialWrite
 

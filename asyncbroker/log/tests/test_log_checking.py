@@ -9,7 +9,7 @@ import pytest
 
 from asyncbroker.log.checking import checked
 from asyncbroker.log.file_range import FileRange
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.tests.log_harness import (
     NOW_MS,

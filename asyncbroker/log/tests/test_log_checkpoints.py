@@ -18,8 +18,8 @@ from asyncbroker.log.checkpoints import (
     encode_uuid,
 )
 from asyncbroker.log.errors import CorruptLog
-from asyncbroker.log.files import MemoryFiles
 from asyncbroker.log.leader_epochs import EpochStart, LeaderEpochs
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.tests.log_harness import (
     DIRECTORY,
     NOW_MS,

@@ -12,7 +12,7 @@ from asyncbroker.log.cleaner import (
 )
 from asyncbroker.log.cleaner_plan import plan_cleaning
 from asyncbroker.log.errors import CorruptLog
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.tests.cleaner_harness import (
     COMPACTED,

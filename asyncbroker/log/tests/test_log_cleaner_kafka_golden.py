@@ -17,7 +17,7 @@ import pytest
 
 from asyncbroker.log.checkpoints import CLEANER_OFFSETS, decode_offsets
 from asyncbroker.log.config import LogConfig
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.tests.cleaner_harness import clean
 from asyncbroker.log.tests.log_harness import DIRECTORY, open_log
 from asyncbroker.protocol.batches import DELETE_HORIZON_BIT

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from asyncbroker.log.cleaner_plan import plan_cleaning
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.tests.cleaner_harness import COMPACTED, Kept, batches_of, clean, kept
 from asyncbroker.log.tests.log_harness import NOW_MS, append, crashed, open_log, reopened

@@ -12,7 +12,7 @@ from asyncbroker.log.checkpoints import LEADER_EPOCHS
 from asyncbroker.log.config import LogConfig
 from asyncbroker.log.damage import DAMAGED_RANGES, DamagedRange, decode_ranges
 from asyncbroker.log.file_range import FileRange
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.tests.log_harness import (
     DIRECTORY,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncbroker.log.batch_scan import BatchScan, GoodBatch
 from asyncbroker.log.damage import DamagedRange, decode_ranges, encode_ranges
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.tests.log_harness import (
     batch,
 )

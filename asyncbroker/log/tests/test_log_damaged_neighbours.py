@@ -9,7 +9,8 @@ from typing import NamedTuple
 import pytest
 
 from asyncbroker.log.batch_scan import BatchScan, GoodBatch
-from asyncbroker.log.files import File, MemoryFiles
+from asyncbroker.log.files import File
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.tests.log_harness import batch
 from asyncbroker.protocol.records import read_header, stamp
 

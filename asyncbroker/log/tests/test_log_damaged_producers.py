@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from asyncbroker.log.damage import DAMAGED_RANGES
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.tests.log_harness import (
     DIRECTORY,

@@ -13,8 +13,9 @@ import pytest
 
 from asyncbroker.log.config import LogConfig
 from asyncbroker.log.errors import CorruptLog, DirectoryRefused
-from asyncbroker.log.files import MemoryFiles, RealFiles
+from asyncbroker.log.files import RealFiles
 from asyncbroker.log.log_directory import LogDirectory
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.tests.crash_disk import synced_only
 from asyncbroker.log.tests.crash_files import CrashFiles, Died
 from asyncbroker.log.tests.directory_harness import (

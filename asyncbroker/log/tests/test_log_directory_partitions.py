@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from asyncbroker.log.files import MemoryFiles, RealFiles
+from asyncbroker.log.files import RealFiles
 from asyncbroker.log.log_directory import FoundPartition, LogDirectory
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.tests.directory_harness import (
     PATH,
     RECOVERY_POINTS,

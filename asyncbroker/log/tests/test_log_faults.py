@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from asyncbroker.log.files import MemoryFiles
 from asyncbroker.log.log_directory import LogDirectory
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.tests.crash_disk import everything
 from asyncbroker.log.tests.crash_files import CrashFiles, PartialWrite

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from asyncbroker.log import system_calls as calls_of_the_system
-from asyncbroker.log.files import Files, MemoryFiles, RealFiles
+from asyncbroker.log.files import Files, RealFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.system_calls import resident_by_mincore, system_calls
 
 

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncbroker.log.errors import CorruptIndex, WouldBlock
-from asyncbroker.log.files import MemoryFiles
 from asyncbroker.log.index import (
     OFFSET_INDEX,
     TIME_INDEX,
@@ -18,6 +17,7 @@ from asyncbroker.log.index import (
     RecentBatches,
     SparseIndex,
 )
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.open_segments import OpenSegments
 
 OFFSETS = [(9, 4200), (20, 8400), (31, 12600), (42, 16800)]

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from asyncbroker.log.config import LogConfig
-from asyncbroker.log.files import MemoryFiles
 from asyncbroker.log.log_directory import LogDirectory
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.tests.log_harness import (
     NOW_MS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncbroker.log.config import LogConfig
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.tests.log_harness import (
     DIRECTORY,
     append_each,

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from asyncbroker.log.config import LogConfig
 from asyncbroker.log.errors import WouldBlock
-from asyncbroker.log.files import MemoryFile, MemoryFiles, RealFiles
+from asyncbroker.log.files import RealFiles
+from asyncbroker.log.memory_files import MemoryFile, MemoryFiles
 from asyncbroker.log.open_segments import OpenSegments
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.tests.log_harness import (
@@ -278,7 +279,7 @@ class ColdFile(MemoryFile):
 def test_the_newest_batches_are_found_without_any_file(
     config: LogConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("asyncbroker.log.files.MemoryFile", ColdFile)
+    monkeypatch.setattr("asyncbroker.log.memory_files.MemoryFile", ColdFile)
     log = open_log(config=config)
     append_each(log, 500)
     for offset in range(max(440, log.active_base_offset), 500):
@@ -289,7 +290,7 @@ def test_the_newest_batches_are_found_without_any_file(
 
 
 def test_what_is_not_in_memory_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("asyncbroker.log.files.MemoryFile", ColdFile)
+    monkeypatch.setattr("asyncbroker.log.memory_files.MemoryFile", ColdFile)
     files = MemoryFiles()
     log = open_log(files)
     append_each(log, 500)

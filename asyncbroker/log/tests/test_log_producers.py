@@ -10,7 +10,7 @@ from crc32c import crc32c
 
 from asyncbroker.log.config import LogConfig
 from asyncbroker.log.damage import DamagedRanges
-from asyncbroker.log.files import MemoryFiles
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.producers import CorruptSnapshot, ProducerState
 from asyncbroker.log.tests.log_harness import (

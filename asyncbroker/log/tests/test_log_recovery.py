@@ -10,7 +10,8 @@ import pytest
 
 from asyncbroker.log.config import LogConfig
 from asyncbroker.log.errors import CorruptLog
-from asyncbroker.log.files import Files, MemoryFiles
+from asyncbroker.log.files import Files
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.tests.log_harness import (
     DIRECTORY,

@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
-from asyncbroker.log.files import MemoryFiles
 from asyncbroker.log.log_directory import LogDirectory
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.reserve import RESERVE, Reserve
 from asyncbroker.log.tests.full_disk import BLOCK_BYTES, FullDisk
 from asyncbroker.log.tests.log_harness import NOW_MS, SMALL, TOPIC_ID, append

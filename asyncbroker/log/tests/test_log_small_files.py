@@ -8,8 +8,8 @@ import pytest
 
 from asyncbroker.log.checkpoint_sums import CHECKSUMS, decode_sums, encode_sums
 from asyncbroker.log.config import LogConfig
-from asyncbroker.log.files import MemoryFiles
 from asyncbroker.log.log_directory import LogDirectory
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.tests.cleaner_harness import COMPACTED, Kept, clean, kept, put, roll
 from asyncbroker.log.tests.log_harness import (

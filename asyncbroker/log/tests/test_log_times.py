@@ -4,8 +4,8 @@ too small, retention would delete the segment before its time.
 
 from __future__ import annotations
 
-from asyncbroker.log.files import MemoryFiles
 from asyncbroker.log.index import TIME_INDEX
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.tests.crash_disk import synced_only
 from asyncbroker.log.tests.crash_files import CrashFiles
