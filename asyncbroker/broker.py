@@ -182,7 +182,19 @@ class Broker:
             self._groups = self._make_groups()
         self._housekeeping.start()
         self._removals.add(await run(self._logs.half_deleted))
-        self.storage.metrics.start_seconds = self.clock.monotonic() - began
+        self._note_start(self.clock.monotonic() - began)
+
+    def _note_start(self, seconds: float) -> None:
+        """For the metrics; before anything is appended."""
+        recovered = [
+            sum(max(0, each.recovered_size - each.flushed_size) for each in log.segments)
+            for log in self._logs.logs.values()
+        ]
+        metrics = self.storage.metrics
+        metrics.start_seconds = seconds
+        metrics.is_start_unclean = not self._logs.was_clean
+        metrics.recovered_partitions = sum(size > 0 for size in recovered)
+        metrics.recovered_bytes = sum(recovered)
 
     def _open_directory(self) -> LogDirectory:
         """In a worker thread. The cluster's id is kept where Kafka keeps it, and nowhere else."""

@@ -113,7 +113,11 @@ class StorageMetrics:
     cleanings_failed: int = 0
     cleaner_read_bytes: int = 0
     cleaner_kept_bytes: int = 0
-    start_seconds: float = 0.0  # a level
+    # Levels, of the last start: what it found of logs beyond what was known to be durable.
+    start_seconds: float = 0.0
+    is_start_unclean: bool = False
+    recovered_partitions: int = 0
+    recovered_bytes: int = 0
 
 
 @dataclass(slots=True)

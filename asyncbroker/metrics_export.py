@@ -105,6 +105,9 @@ def _families() -> tuple[Family, ...]:
         Family("scrubber_damaged_ranges_total", counter, "Damaged ranges found so."),
         Family("scrubber_read_errors_total", counter, "Slices that could not be read."),
         Family("start_seconds", gauge, "How long the last start took, recovery included."),
+        Family("start_unclean", gauge, "1 if the last start followed a crash."),
+        Family("recovered_partitions", gauge, "Logs with more than was durable then."),
+        Family("recovered_bytes", gauge, "How much more: bytes that the start checked."),
         Family("groups", gauge, "Consumer groups in a state.", ("state",)),
     )
 
@@ -206,6 +209,9 @@ def _storage(broker: Broker) -> Iterable[tuple[str, float | HistogramState]]:
         ("scrubber_damaged_ranges_total", scrubber.damaged_ranges_found),
         ("scrubber_read_errors_total", scrubber.read_errors),
         ("start_seconds", metrics.start_seconds),
+        ("start_unclean", metrics.is_start_unclean),
+        ("recovered_partitions", metrics.recovered_partitions),
+        ("recovered_bytes", metrics.recovered_bytes),
     )
 
 

@@ -19,6 +19,7 @@ from asyncbroker.metrics import Histogram
 from asyncbroker.metrics_export import FAMILIES, PREFIX, collect, render
 from asyncbroker.metrics_requests import RequestMetrics
 from asyncbroker.metrics_server import HEAD_BYTES_MAX, MetricsServer
+from asyncbroker.peer_watch import TooSlow
 from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.protocol.messages.fetch import FetchPartition, FetchTopic
 from asyncbroker.protocol.messages.metadata import MetadataRequestTopic
@@ -109,6 +110,18 @@ async def test_every_family_is_shown_with_a_value_or_waits_for_its_first_label()
         test.broker.storage.metrics.append_seconds = Histogram()
         collected = await collect(test.broker, RequestMetrics(), Histogram())
         assert set(collected) == {each.name for each in FAMILIES}
+
+
+async def test_connections_that_were_closed_are_told_by_their_reason() -> None:
+    async with under_test() as test:
+        test.broker.metrics.connections_closed[TooSlow.IDLE] += 2
+        values = await figures(test.broker)
+        closed = {key: value for key, value in values.items() if "connections_closed" in key}
+        assert closed.pop("connections_closed_total{reason=idle}") == 2
+        assert closed == {
+            f"connections_closed_total{{reason={reason}}}": 0
+            for reason in ("slow_reader", "unfinished", "left")
+        }
 
 
 async def test_traffic_is_counted_by_topic_and_survives_the_topic_in_the_sum() -> None:

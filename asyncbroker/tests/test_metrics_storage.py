@@ -6,6 +6,7 @@ import urllib.request
 from pathlib import Path
 
 from asyncbroker.log.memory_files import MemoryFiles
+from asyncbroker.log.tests.crash_files import CrashFiles
 from asyncbroker.log.tests.full_disk import FullDisk
 from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.scrubber import CHECK_SECONDS
@@ -46,6 +47,25 @@ async def test_damage_is_counted_when_it_is_read_and_when_it_is_scrubbed() -> No
         await t.fetch(1)
         await t.fetch(2)
         assert (await figures(t.broker))["corrupt_reads_total"] == 1
+
+
+async def test_what_a_crash_has_left_to_check_is_told() -> None:
+    files, metadata = CrashFiles(), MemoryMetadataStore()
+    names = ("start_unclean", "recovered_partitions", "recovered_bytes")
+    async with under_test(files=files, metadata=metadata) as t:
+        await t.topic(partitions=3)
+        await t.produce(batch_of(), index=2, acks=-1)
+        t.clock.advance(60)  # a checkpoint
+        await settle()
+        for index in (0, 0, 1):
+            await t.produce(batch_of(), index=index)
+        assert [(await figures(t.broker))[name] for name in names] == [0, 0, 0]
+        killed = files.killed()
+    async with under_test(files=killed, metadata=metadata) as t:
+        values = await figures(t.broker)
+        assert [values[name] for name in names] == [1, 2, 3 * len(batch_of())]
+    async with under_test(files=killed, metadata=metadata) as t:
+        assert [(await figures(t.broker))[name] for name in names] == [0, 0, 0]
 
 
 async def test_a_read_that_meets_unknown_damage_is_counted() -> None:

@@ -9,7 +9,9 @@ idempotent producer must be known as duplicates.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
+from copy import deepcopy
 from functools import partial
 from random import Random
 
@@ -18,7 +20,7 @@ import pytest
 from asyncbroker.log.journal import FILE_BYTES_MIN
 from asyncbroker.log.log_directory import LogDirectory
 from asyncbroker.log.partition_log import PartitionLog
-from asyncbroker.log.tests.crash_disk import sampled
+from asyncbroker.log.tests.crash_disk import everything, sampled, synced_only
 from asyncbroker.log.tests.crash_files import CrashFiles, Died
 from asyncbroker.log.tests.log_harness import (
     NOW_MS,
@@ -190,6 +192,46 @@ class Machine:
             self.files = self.files.killed()
         else:
             self.files = self.files.crashed(sampled(self.random))
+
+
+def cut_back(machine: Machine) -> None:
+    """A log of some segments is cut back twice, within what was promised and within what was not,
+    and goes on from there."""
+    directory, (log, _) = machine.open()
+    promised, random = machine.promised[0], machine.random
+    lower = partial(directory.lower_recovery_point, "flights", 0)
+    for batch_count in (6, 2):
+        for _ in range(batch_count):
+            promised.append(log, random)
+        promised.durable_end_offset = log.flush()
+        directory.checkpoint()
+        for _ in range(4):
+            promised.append(log, random)
+        promised.truncate(log, lower, random)
+    promised.append(log, random)
+    promised.durable_end_offset = log.flush()
+
+
+def test_a_log_that_is_cut_back_survives_a_crash_at_every_call() -> None:
+    states = (synced_only, everything, sampled(Random(1)), sampled(Random(2)))
+    for at in itertools.count(1):
+        machine = Machine(3)
+        machine.files.die_in = at
+        try:
+            cut_back(machine)
+        except Died:
+            is_over = False
+        else:
+            is_over = True
+        files, promised = machine.files, machine.promised
+        for after in (files.killed(), *(files.crashed(state) for state in states)):
+            machine.files, machine.promised = after, deepcopy(promised)
+            _, logs = machine.open()
+            for known, log in zip(machine.promised, logs, strict=True):
+                known.check(log)
+        if is_over:
+            break
+    assert at > 100
 
 
 @pytest.mark.parametrize("seed", range(40))
