@@ -122,10 +122,10 @@ def fill(path: Path, *, leave_bytes: int = 0) -> None:
                 continue
 
 
-def flip_bit(path: Path, chance: random.Random) -> int:
-    """Flips one bit anywhere in a file; the position of its byte."""
+def flip_bit(path: Path, chance: random.Random, within: range | None = None) -> int:
+    """Flips one bit anywhere in a file, or in a part of it; the position of its byte."""
     data = bytearray(path.read_bytes())
-    position = chance.randrange(len(data))
+    position = chance.choice(within or range(len(data)))
     data[position] ^= 1 << chance.randrange(8)
     path.write_bytes(data)
     return position

@@ -28,7 +28,15 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from asyncbroker.log.checkpoints import PARTITION_METADATA, RECOVERY_POINTS
+from asyncbroker.log.checkpoint_sums import CHECKSUMS
+from asyncbroker.log.checkpoints import (
+    CLEANER_OFFSETS,
+    LOG_STARTS,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+)
+from asyncbroker.log.journal import JOURNAL
+from asyncbroker.log.journal_frames import BLOCK_BYTES, HEAD_BLOCKS
 from asyncbroker.log.tests.crash_disk import Choose, everything, sampled, synced_only
 from asyncbroker.log.tests.crash_files import CrashFiles
 from compat_tests.chaos.nemesis import ChaosBroker, flip_bit
@@ -199,13 +207,19 @@ def damage(directory: Path, load: Load, random: Random) -> str:
             for path in directory.glob(f"{topic}-*/{PARTITION_METADATA}")
         ],
         [*directory.glob("*/*.index"), *directory.glob("*/*.timeindex")],
-        [*directory.glob(RECOVERY_POINTS)],
+        # Of these logs nothing is deleted of which only a snapshot would know.
+        [*directory.glob("orders-*/*.snapshot"), *directory.glob("orders-*/*.producers")],
+        *([*directory.glob(name)] for name in (RECOVERY_POINTS, LOG_STARTS, CLEANER_OFFSETS)),
+        [*directory.glob(CHECKSUMS)],
+        [*directory.glob(JOURNAL)],
     ]
     there = [path for path in random.choice(kinds) if path.stat().st_size]
     if not there:
         return ""
     path = random.choice(sorted(there))
-    flip_bit(path, random)
+    # Of the journal one of its heads.
+    head = range(random.randrange(HEAD_BLOCKS) * BLOCK_BYTES, path.stat().st_size)[:BLOCK_BYTES]
+    flip_bit(path, random, head if path.name == JOURNAL else None)
     return f", damaged {path.relative_to(directory)}"
 
 
