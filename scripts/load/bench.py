@@ -55,8 +55,9 @@ FIGURES = (
 
 @dataclass(frozen=True)
 class Load:
-    """One load. For "produce": acks, records a batch, bytes a record; for "fetch": max bytes; for
-    "commit", a group for each connection: nothing."""
+    """One load. For "produce": acks, records a batch, bytes a record, and a rate if requests are to
+    come by the clock (requests a second in all); for "fetch": max bytes; for "commit", a group for
+    each connection: nothing."""
 
     name: str
     kind: str
@@ -72,6 +73,7 @@ LOADS = (
     ONE_RECORD,
     Load("1 record, acks=all, 10 connections x 1", "produce", 10, 10, 1, (-1, 1, 100)),
     Load("1 record, acks=all, 100 connections x 1", "produce", 10, 100, 1, (-1, 1, 100)),
+    Load("1 record, acks=all, 2,000/s by 10", "produce", 10, 10, 1, (-1, 1, 100, 2000)),
     Load("16 KB batches of 100 B, 5 x 5", "produce", 5, 5, 5, (1, 140, 100)),
     Load("1 MB batches of 1 KB, 4 x 3", "produce", 4, 4, 3, (1, 1000, 1000)),
     Load("1 MB batches of 1 KB, acks=all, 4 x 3", "produce", 4, 4, 3, (-1, 1000, 1000)),

@@ -6,11 +6,13 @@
  * and the CPU seconds that the named processes spent meanwhile. Connection i talks to partition i mod P;
  * it commits for a group of its own, without members.
  *
- *   load produce HOST PORT TOPIC PARTITIONS CONNECTIONS DEPTH SECONDS PIDS ACKS RECORDS RECORD_BYTES
+ *   load produce HOST PORT TOPIC PARTITIONS CONNECTIONS DEPTH SECONDS PIDS ACKS RECORDS RECORD_BYTES [RATE]
  *   load fetch   HOST PORT TOPIC PARTITIONS CONNECTIONS DEPTH SECONDS PIDS MAX_BYTES
  *   load commit  HOST PORT TOPIC PARTITIONS CONNECTIONS DEPTH SECONDS PIDS
  *
- * PIDS is a comma-separated list of the broker's processes ("0": none, no CPU figures).
+ * PIDS is a comma-separated list of the broker's processes ("0": none, no CPU figures). With RATE so
+ * many requests a second are due, in all, by the clock and not by what was answered (DEPTH is not looked
+ * at), and a latency counts from when its request was due, also if that could not be sent in time.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -23,6 +25,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -241,7 +244,7 @@ static void dial(Connection *c, const char *host, int port) {
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-static void send_request(Connection *c) {
+static void send_request(Connection *c, double due) {
     uint32_t id = htobe32((uint32_t)++correlation);
     memcpy(c->request.bytes + 8, &id, 4);
     if (kind == FETCH) {
@@ -253,7 +256,7 @@ static void send_request(Connection *c) {
         if (n <= 0) { perror("send"); exit(1); }
         done += (size_t)n;
     }
-    c->sent_at[c->sent++ % DEPTH_MAX] = now();
+    c->sent_at[c->sent++ % DEPTH_MAX] = due;
 }
 
 static void note_error(const char *what, int code) {
@@ -307,16 +310,43 @@ static void receive(Connection *c, size_t batch_size, int stopping) {
         else if (kind == COMMIT) read_commit_response(c->input.bytes + done + 4);
         else read_fetch_response(c, c->input.bytes + done + 4);
         done += 4 + size;
-        if (!stopping) send_request(c);
+        if (!stopping) send_request(c, now());
     }
     memmove(c->input.bytes, c->input.bytes + done, c->input.size - done);
     c->input.size -= done;
+}
+
+/* ---- requests that are due by the clock ---- */
+
+static double rate, started;
+static long due_count; /* how many were due and have been sent */
+
+static void arm(int timer) {
+    double next = started + (double)due_count / rate;
+    struct itimerspec when = {0};
+    when.it_value.tv_sec = (time_t)next;
+    when.it_value.tv_nsec = (long)((next - (double)when.it_value.tv_sec) * 1e9);
+    if (timerfd_settime(timer, TFD_TIMER_ABSTIME, &when, NULL)) { perror("timerfd_settime"); exit(1); }
+}
+
+/* Sends what is due, by one connection after the other. One that has all that it can have in flight holds
+ * up the others, and what they send late. */
+static void send_due(Connection *connections, int count, int timer) {
+    uint64_t expired;
+    if (read(timer, &expired, sizeof expired) < 0 && errno != EAGAIN) { perror("read"); exit(1); }
+    for (double due; (due = started + (double)due_count / rate) <= now(); due_count++) {
+        Connection *c = connections + due_count % count;
+        if (c->sent - c->answered == DEPTH_MAX) break;
+        send_request(c, due);
+    }
+    arm(timer);
 }
 
 int main(int argc, char **argv) {
     kind = argc > 1 && !strcmp(argv[1], "produce") ? PRODUCE : argc > 1 && !strcmp(argv[1], "commit") ? COMMIT : FETCH;
     if (argc < (kind == PRODUCE ? 13 : kind == FETCH ? 11 : 10)) { fprintf(stderr, "usage: see the head of load.c\n"); return 2; }
     topic = argv[4];
+    rate = kind == PRODUCE && argc > 13 ? atof(argv[13]) : 0;
     int port = atoi(argv[3]), partitions = atoi(argv[5]), count = atoi(argv[6]), depth = atoi(argv[7]);
     double seconds = atof(argv[8]);
     const char *pids = argv[9];
@@ -337,16 +367,25 @@ int main(int argc, char **argv) {
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
         epoll_ctl(poll_fd, EPOLL_CTL_ADD, c->fd, &event);
     }
-    double cpu_before = cpu_seconds(pids), start = now();
-    for (int i = 0; i < count; i++)
-        for (int d = 0; d < depth; d++) send_request(connections + i);
+    int timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
+    double cpu_before = cpu_seconds(pids), start = started = now();
+    for (int i = 0; i < count && rate == 0; i++)
+        for (int d = 0; d < depth; d++) send_request(connections + i, now());
+    if (rate > 0) {
+        struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
+        epoll_ctl(poll_fd, EPOLL_CTL_ADD, timer, &event);
+        send_due(connections, count, timer);
+    }
     struct epoll_event events[EVENTS_MAX];
-    for (long total = (long)count * depth; requests < total;) {
+    for (int stopping = 0; !stopping || requests < correlation;) {
         int ready = epoll_wait(poll_fd, events, EVENTS_MAX, 30000);
         if (ready <= 0) { fprintf(stderr, "no answer for 30 s\n"); return 1; }
-        int stopping = now() - start > seconds;
-        for (int i = 0; i < ready; i++) receive(events[i].data.ptr, batch.size, stopping);
-        total = correlation;
+        stopping = now() - start > seconds;
+        for (int i = 0; i < ready; i++) {
+            if (events[i].data.ptr) receive(events[i].data.ptr, batch.size, stopping || rate > 0);
+            else if (!stopping) send_due(connections, count, timer);
+            else epoll_ctl(poll_fd, EPOLL_CTL_DEL, timer, NULL);
+        }
     }
     double elapsed = now() - start, cpu = cpu_seconds(pids) - cpu_before;
     qsort(latencies, latency_count, sizeof *latencies, ascending);
