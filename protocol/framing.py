@@ -10,6 +10,9 @@ thread may share, since nothing stays in it between two calls. A frame that does
 a buffer of exactly its own, into which the following bytes are received directly: a large frame is
 copied once, out of the kernel.
 
+Whoever has done with a frame may say so to `reuse`: the next large one takes its memory, which need
+not be zeroed again, as soon as nobody sees bytes of it any more.
+
 The size at the head of a frame is a claim, and no memory is given on a claim: the frame's buffer
 grows with what has arrived, by a factor. Only a peer that has just sent a whole frame of some size
 is given that much, within a limit, for its next.
@@ -17,6 +20,7 @@ is given that much, within a limit, for its next.
 
 from __future__ import annotations
 
+from collections import deque
 from struct import Struct
 from typing import Final
 
@@ -26,6 +30,8 @@ LANDING_BYTES: Final = 64 * 1024
 GROWTH_FACTOR: Final = 4
 FIRST_BUFFER_BYTES: Final = 4096
 PROVEN_BYTES_MAX: Final = 2 * 1024 * 1024
+# One whose bytes are being worked on, and one more.
+SPARE_FRAMES_MAX: Final = 2
 
 _TLS_HANDSHAKE: Final = 0x1603
 
@@ -47,12 +53,21 @@ class FrameReader:
         "_prefix",
         "_prefix_filled",
         "_proven_bytes",
+        "_proven_bytes_max",
+        "_spares",
         "error",
         "frame_bytes_max",
     )
 
-    def __init__(self, frame_bytes_max: int, landing: bytearray | None = None) -> None:
+    def __init__(
+        self,
+        frame_bytes_max: int,
+        landing: bytearray | None = None,
+        *,
+        proven_bytes_max: int = PROVEN_BYTES_MAX,
+    ) -> None:
         self.frame_bytes_max = frame_bytes_max
+        self._proven_bytes_max = proven_bytes_max
         self.error: ProtocolError | None = None
         self._landing = bytearray(LANDING_BYTES) if landing is None else landing
         self._landing_view = memoryview(self._landing)
@@ -65,6 +80,7 @@ class FrameReader:
         self._frame_bytes = 0
         self._filled = 0
         self._proven_bytes = 0
+        self._spares: deque[bytearray] = deque(maxlen=SPARE_FRAMES_MAX)
 
     @property
     def is_between_frames(self) -> bool:
@@ -97,6 +113,12 @@ class FrameReader:
         if self._prefix_filled:
             return self._continue_prefix(count)
         return self._cut_landing(count)
+
+    def reuse(self, frame: bytearray) -> None:
+        """Takes back a frame that nobody uses any more but through `memoryview`s, which keep it as
+        it is for as long as there are any."""
+        if len(frame) > LANDING_BYTES:
+            self._spares.append(frame)
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[bytearray]:
         """Takes bytes that lie elsewhere already, by way of a copy."""
@@ -158,17 +180,32 @@ class FrameReader:
             self._frame = None
             self._frame_view = self._landing_view
             self._filled = 0
-            self._proven_bytes = min(self._frame_bytes, PROVEN_BYTES_MAX)
+            self._proven_bytes = min(self._frame_bytes, self._proven_bytes_max)
             return [frame]
         if self._filled == len(frame):
             self._allocate(min(self._frame_bytes, self._filled * GROWTH_FACTOR), self._frame_view)
         return []
 
     def _allocate(self, size: int, start: memoryview) -> None:
-        frame = bytearray(size)
-        frame[: len(start)] = start
+        frame = self._spare_of(size) or bytearray(size)
+        view = memoryview(frame)
+        view[: len(start)] = start
         self._frame = frame
-        self._frame_view = memoryview(frame)
+        self._frame_view = view
+
+    def _spare_of(self, size: int) -> bytearray | None:
+        """The memory of an earlier frame, if there is some that is free."""
+        for index, spare in enumerate(self._spares):
+            try:
+                # What somebody sees cannot be resized.
+                spare.append(0)
+            except BufferError:
+                continue
+            del self._spares[index]
+            del spare[size:]
+            spare.extend(bytes(size - len(spare)))
+            return spare
+        return None
 
     def _refuse(self, frame_bytes: int) -> None:
         # How TLS begins: a record with the handshake.

@@ -254,6 +254,9 @@ def repeated(column: str, value: str | int, count: int) -> pa.Array:
 
 def offsets_of_ranges(firsts: Integers, counts: Integers) -> Integers:
     """`counts[i]` offsets from `firsts[i]` on, for each i."""
+    if len(firsts) and (firsts[1:] == firsts[:-1] + counts[:-1]).all():
+        # Without gaps between them, as nearly always: one range.
+        return np.arange(firsts[0], firsts[0] + counts.sum(), dtype=np.int64)
     begins = np.cumsum(counts) - counts
     offsets: Integers = np.repeat(firsts - begins, counts)
     return offsets + np.arange(len(offsets), dtype=np.int64)

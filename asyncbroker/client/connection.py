@@ -49,6 +49,10 @@ DEFAULT_PORT: Final = 9092
 FRAME_BYTES_MAX: Final = 256 * 1024 * 1024
 """More than a broker sends when it is asked for less: a first batch comes whole, however large."""
 
+PROVEN_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What a broker that has sent so much gets for its next response before that has come. It is one of
+few, and answers what it was asked."""
+
 SOFTWARE_NAME: Final = "asyncbroker"
 
 _CORRELATION_ID_MODULUS: Final = 2**31
@@ -157,7 +161,7 @@ class Connection:
         self._log_in_again_at = math.inf
         self._client_id = client_id
         self._socket: socket.socket | None = connected
-        self._reader = FrameReader(frame_bytes_max)
+        self._reader = FrameReader(frame_bytes_max, proven_bytes_max=PROVEN_BYTES_MAX)
         self._frames: deque[bytearray] = deque()
         self._sent: deque[_Sent] = deque()
         self._correlation_id = 0
@@ -301,6 +305,8 @@ class Connection:
                 f"broker {self.address} answered {sent.api.name} v{sent.version} with bytes that "
                 f"are no such response: {error}"
             ) from error
+        # What of it is left are views.
+        self._reader.reuse(frame)
         if not isinstance(message, response):
             raise TypeError(f"the oldest request was {sent.api.name}, not for {response.__name__}")
         return message

@@ -43,6 +43,11 @@ MIN_BYTES: Final = 1
 MAX_BYTES: Final = 50 * 1024 * 1024
 PARTITION_MAX_BYTES: Final = 1024 * 1024
 
+# What is asked for beyond what is expected: records differ, and a batch that is cut off has to be
+# asked for once more.
+BYTES_TO_SPARE: Final = 64 * 1024
+BYTES_TO_SPARE_FACTOR: Final = 1.1
+
 TOPIC_IDS_FROM: Final = 13
 """The first version of Fetch that names topics by id."""
 
@@ -110,6 +115,8 @@ class Reader:
         self._max_bytes = max_bytes
         self._partition_max_bytes = partition_max_bytes
         self._isolation_level = isolation_level
+        # By partition, what an offset took of the last response.
+        self._bytes_per_offset: dict[TopicPartition, float] = {}
         self._leaders: dict[int, _Leader] = {}
         # A topic that is deleted and made again gets another id: its offsets mean something else.
         self._topic_ids = dict(topic_ids or {})
@@ -215,11 +222,21 @@ class Reader:
         leader.topic_names = {topic_id: topic for topic, topic_id in topic_ids.items()}
 
     def _row(self, topic: str, index: int) -> FetchPartition:
+        partition = TopicPartition(topic, index)
+        position = self._positions[partition]
         return FetchPartition(
             partition=index,
-            fetch_offset=self._positions[TopicPartition(topic, index)],
-            partition_max_bytes=self._partition_max_bytes,
+            fetch_offset=position,
+            partition_max_bytes=self._bytes_up_to_end(partition, position),
         )
+
+    def _bytes_up_to_end(self, partition: TopicPartition, position: int) -> int:
+        """How much to ask for: not much more than there probably is until the end."""
+        end, each = self._ends.get(partition), self._bytes_per_offset.get(partition)
+        if end is None or each is None:
+            return self._partition_max_bytes
+        probable = int((end - position) * each * BYTES_TO_SPARE_FACTOR) + BYTES_TO_SPARE
+        return min(probable, self._partition_max_bytes)
 
     def _topic_id(self, topic: str, deadline: Deadline) -> bytes:
         topic_id = self._cluster.topic_id(topic, deadline)
@@ -281,6 +298,8 @@ class Reader:
             next_offset = _offset_after(records, position)
         except CorruptBatch as error:
             raise ClientError(f"{partition} at offset {position}: {error}") from error
+        if next_offset > position:
+            self._bytes_per_offset[partition] = len(records) / (next_offset - position)
         if self._is_at_end(partition, next_offset):
             del self._positions[partition]
         else:

@@ -119,3 +119,36 @@ def test_connections_may_share_one_landing_buffer() -> None:
             frames[index] += reader.feed(streams[index][position : position + 7])
     for index in range(3):
         assert frames[index] == [bytes([index]) * 20, bytes([index]) * 90]
+
+
+@pytest.mark.parametrize("next_size", [LANDING_BYTES + 1, 300_000, 500_000])
+def test_a_frame_that_is_given_back_makes_room_for_the_next(next_size: int) -> None:
+    reader = FrameReader(FRAME_BYTES_MAX)
+    (first,) = reader.feed(framed(b"1" * 300_000))
+    reader.reuse(first)
+    (second,) = reader.feed(framed(b"2" * next_size))
+    assert second == b"2" * next_size
+    if next_size <= 300_000:
+        assert second is first
+
+
+def test_a_frame_that_is_given_back_stays_as_it_is_while_somebody_sees_it() -> None:
+    reader = FrameReader(FRAME_BYTES_MAX)
+    (first,) = reader.feed(framed(b"1" * 300_000))
+    seen = memoryview(first)[1000:2000]
+    reader.reuse(first)
+    (second,) = reader.feed(framed(b"2" * 300_000))
+    assert second is not first
+    assert seen == b"1" * 1000
+    seen.release()
+    (third,) = reader.feed(framed(b"3" * 300_000))
+    assert third is first
+    assert second == b"2" * 300_000
+
+
+def test_a_frame_that_is_given_back_gives_no_memory_to_a_larger_claim() -> None:
+    reader = FrameReader(FRAME_BYTES_MAX)
+    (first,) = reader.feed(framed(bytes(100_000)))
+    reader.reuse(first)
+    reader.feed(pack(">i", FRAME_BYTES_MAX))
+    assert reader.held_bytes == 100_000

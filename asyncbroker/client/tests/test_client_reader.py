@@ -13,7 +13,7 @@ from asyncbroker.client.cluster import Cluster, TopicPartition
 from asyncbroker.client.errors import BrokerError, ClientError, UnsupportedVersion
 from asyncbroker.client.partitioning import murmur2
 from asyncbroker.client.producer import Producer
-from asyncbroker.client.reader import Fetched, Reader
+from asyncbroker.client.reader import BYTES_TO_SPARE, PARTITION_MAX_BYTES, Fetched, Reader
 from asyncbroker.client.tests.scripted_broker import (
     CLOSE,
     SILENCE,
@@ -102,6 +102,20 @@ def test_a_range_is_read_from_its_position_to_its_end(cluster: Cluster, log: Log
         assert read_all(reader) == [b"%d" % number for number in range(7, 30)]
         assert reader.poll() == []
         assert reader.position(FLIGHTS) is None
+
+
+def test_not_much_more_is_asked_for_than_is_left_of_a_range(
+    broker: ScriptedBroker, cluster: Cluster, log: Log
+) -> None:
+    with Reader(cluster, {FLIGHTS: 0}, end_offsets={FLIGHTS: 30}) as reader:
+        assert len(read_all(reader)) == 30
+    whole, *rest = [
+        request.topics[0].partitions[0].partition_max_bytes
+        for request in broker.requests_of("Fetch")
+    ]
+    assert whole == PARTITION_MAX_BYTES
+    assert len(rest) == 2
+    assert all(BYTES_TO_SPARE < size < 2 * BYTES_TO_SPARE for size in rest)
 
 
 def test_an_empty_range_asks_for_nothing(
