@@ -15,12 +15,14 @@ not be zeroed again, as soon as nobody sees bytes of it any more.
 
 The size at the head of a frame is a claim, and no memory is given on a claim: the frame's buffer
 grows with what has arrived, by a factor. Only a peer that has just sent a whole frame of some size
-is given that much, within a limit, for its next.
+is given that much, within a limit, for its next. A large buffer is not filled with zeros first,
+where Python can be asked for such a one: nobody sees a frame before all of it was received.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
@@ -33,10 +35,29 @@ PROVEN_BYTES_MAX: Final = 2 * 1024 * 1024
 # One whose bytes are being worked on, and one more.
 SPARE_FRAMES_MAX: Final = 2
 
+# From here on zeros take longer than the call that does without them.
+UNFILLED_BYTES_MIN: Final = 32 * 1024
+
 _TLS_HANDSHAKE: Final = 0x1603
 
 _SIZE: Final = Struct(">i")
 _SIZE_BYTES: Final = _SIZE.size
+
+
+def _unfilled() -> Callable[[int], bytearray]:
+    """CPython's own way to such a bytearray, or else the one with zeros."""
+    try:
+        from ctypes import PYFUNCTYPE, c_char_p, c_ssize_t, py_object, pythonapi
+
+        prototype = PYFUNCTYPE(py_object, c_char_p, c_ssize_t)
+        from_string = prototype(("PyByteArray_FromStringAndSize", pythonapi))
+    except (ImportError, AttributeError):
+        return bytearray
+    return lambda size: from_string(None, size)
+
+
+new_unfilled: Final = _unfilled()
+"""A bytearray of a size, of which every byte has to be written before anybody may read it."""
 
 
 class FrameReader:
@@ -187,7 +208,9 @@ class FrameReader:
         return []
 
     def _allocate(self, size: int, start: memoryview) -> None:
-        frame = self._spare_of(size) or bytearray(size)
+        frame = self._spare_of(size)
+        if frame is None:
+            frame = bytearray(size) if size < UNFILLED_BYTES_MIN else new_unfilled(size)
         view = memoryview(frame)
         view[: len(start)] = start
         self._frame = frame

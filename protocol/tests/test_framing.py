@@ -13,7 +13,9 @@ from asyncbroker.protocol.framing import (
     GROWTH_FACTOR,
     LANDING_BYTES,
     PROVEN_BYTES_MAX,
+    UNFILLED_BYTES_MIN,
     FrameReader,
+    new_unfilled,
 )
 
 FRAME_BYTES_MAX = 100 * 1024 * 1024
@@ -152,3 +154,13 @@ def test_a_frame_that_is_given_back_gives_no_memory_to_a_larger_claim() -> None:
     reader.reuse(first)
     reader.feed(pack(">i", FRAME_BYTES_MAX))
     assert reader.held_bytes == 100_000
+
+
+def test_a_buffer_without_zeros_is_a_bytearray_as_any_other() -> None:
+    for size in (0, 1, UNFILLED_BYTES_MIN, 1 << 20):
+        buffer = new_unfilled(size)
+        assert type(buffer) is bytearray
+        assert len(buffer) == size
+        buffer[:] = bytes(size)
+        buffer += b"more"
+        assert buffer == bytes(size) + b"more"
