@@ -36,6 +36,7 @@ from asyncbroker.log.cleaner_plan import plan_cleaning
 from asyncbroker.log.config import LogConfig
 from asyncbroker.log.files import RealFiles
 from asyncbroker.log.partition_log import PartitionLog
+from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.protocol.messages.incremental_alter_configs import IncrementalAlterableConfig
 from asyncbroker.protocol.messages.produce import (
     PartitionProduceData,
@@ -150,24 +151,40 @@ def hold_off(cluster: Cluster, workload: Workload, lag_ms: int) -> None:
 def produce(workload: Workload, size: int, kafka: Target) -> None:
     address = Address(kafka.host, kafka.port)
     connection = Connection.open(address, client_id="bench", timeout_s=30)
+    batches = batches_of(workload, size)
+    first = next(batches)
+    send(connection, workload, first)
+    # The topic was made this moment.
+    while code := receive(connection):
+        if code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            raise RuntimeError(f"Kafka answered a Produce with error {code}")
+        time.sleep(0.1)
+        send(connection, workload, first)
     waiting = 0
-    for batch in batches_of(workload, size):
-        data = [TopicProduceData(workload.name, [PartitionProduceData(0, batch)])]
-        deadline = Deadline(30)
-        connection.send(ProduceRequest(acks=1, timeout_ms=30_000, topic_data=data), deadline)
+    for batch in batches:
+        send(connection, workload, batch)
         waiting += 1
         if waiting == 50:
-            receive(connection, waiting)
+            receive_all(connection, waiting)
             waiting = 0
-    receive(connection, waiting)
+    receive_all(connection, waiting)
     connection.close()
 
 
-def receive(connection: Connection, count: int) -> None:
+def send(connection: Connection, workload: Workload, batch: bytearray) -> None:
+    data = [TopicProduceData(workload.name, [PartitionProduceData(0, batch)])]
+    connection.send(ProduceRequest(acks=1, timeout_ms=30_000, topic_data=data), Deadline(30))
+
+
+def receive(connection: Connection) -> int:
+    """The error code of one batch."""
+    response = connection.receive(ProduceResponse, Deadline(30))
+    return response.responses[0].partition_responses[0].error_code
+
+
+def receive_all(connection: Connection, count: int) -> None:
     for _ in range(count):
-        response = connection.receive(ProduceResponse, Deadline(30))
-        code = response.responses[0].partition_responses[0].error_code
-        if code:
+        if code := receive(connection):
             raise RuntimeError(f"Kafka answered a Produce with error {code}")
 
 
