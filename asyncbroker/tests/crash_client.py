@@ -218,6 +218,7 @@ class Client:
         )
         for name, known in self.oracle.topics.items():
             for partition, held in zip(shown[name].partitions, known.partitions, strict=True):
+                _check_order(partition)
                 held.check(
                     partition.log_start_offset,
                     partition.high_watermark,
@@ -243,6 +244,7 @@ class Client:
                 topic.partitions if topic else (), known.partitions, strict=False
             ):
                 if partition.is_readable():
+                    _check_order(partition)
                     held.check(
                         partition.log_start_offset,
                         partition.high_watermark,
@@ -271,6 +273,19 @@ class Client:
             assert not answer.error_code, answer
             found = [held.committed_offset for topic in answer.topics for held in topic.partitions]
             self.oracle.check_commit(answer.group_id, found[0] if found else -1)
+
+
+def _check_order(partition: Partition) -> None:
+    """The offsets of a log that readers are told of lie in their order."""
+    log = partition.log
+    offsets = (
+        log.log_start_offset,
+        log.last_stable_offset,
+        partition.high_watermark,
+        log.end_offset,
+    )
+    assert offsets == tuple(sorted(offsets)), f"{partition.name}: {offsets}"
+    assert log.durable_end_offset <= log.end_offset, partition.name
 
 
 def _bytes_of(partition: Partition) -> bytes:
