@@ -17,6 +17,7 @@ and the event loop.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from asyncbroker.log.cleaner_filter import (
     RECORDS_AT_ONCE,
     RECORDS_UNDIVIDED_MAX,
     BatchFilter,
-    records_in,
+    payload_in,
 )
 from asyncbroker.log.cleaner_keys import KeyOffsets
 from asyncbroker.log.cleaner_plan import CleaningPlan, group_segments
@@ -37,7 +38,7 @@ from asyncbroker.log.file_range import segment_at
 from asyncbroker.log.segment import Segment
 from asyncbroker.protocol.batches import BatchHeader, read_header, verify_crc
 from asyncbroker.protocol.compression import CorruptBatch
-from asyncbroker.protocol.record_columns import RecordColumns, record_chunks
+from asyncbroker.protocol.record_columns import RecordColumns, key_columns, record_chunks
 
 if TYPE_CHECKING:
     from asyncbroker.log.partition_log import PartitionLog
@@ -166,8 +167,11 @@ class Cleaning:
         at_once = RECORDS_AT_ONCE if is_large else RECORDS_UNDIVIDED_MAX
         done = 0
         try:
-            payload = records_in(batch, header, limit)
-            for columns in record_chunks(payload, header, at_once):
+            payload = payload_in(batch, header, limit)
+            found = None if is_large else key_columns(payload, header, batch)
+            if found is not None:
+                return self._map_keys(keys, found.keys, found.offsets, 0)
+            for columns in record_chunks(bytes(payload), header, at_once):
                 if not self._map_records(keys, header, columns):
                     return False
                 if is_large:
@@ -181,12 +185,20 @@ class Cleaning:
         """Whether these records of a batch are all in the map."""
         if True in columns.are_tombstones and not keys.note_tombstones(header.base_offset):
             return False
-        deltas, names = columns.offset_deltas, columns.keys
-        if header.base_offset < self.plan.start_offset:
-            first = self.plan.start_offset - header.base_offset
-            count = sum(delta < first for delta in deltas)
-            deltas, names = deltas[count:], names[count:]
-        return keys.add(names, deltas, header.base_offset)
+        return self._map_keys(keys, columns.keys, columns.offset_deltas, header.base_offset)
+
+    def _map_keys(
+        self,
+        keys: KeyOffsets,
+        names: Sequence[bytes | None],
+        offset_deltas: Sequence[int],
+        base_offset: int,
+    ) -> bool:
+        first = self.plan.start_offset - base_offset
+        if offset_deltas[0] < first:
+            count = bisect_left(offset_deltas, first)
+            offset_deltas, names = offset_deltas[count:], names[count:]
+        return keys.add(names, offset_deltas, base_offset)
 
     # ---- the second pass
 

@@ -222,7 +222,7 @@ class BatchFilter:
         return None
 
     def _payload(self, header: BatchHeader, batch: memoryview) -> bytes:
-        return records_in(batch, header, self.decompressed_bytes_max)
+        return bytes(payload_in(batch, header, self.decompressed_bytes_max))
 
     def _new_horizon_ms(self) -> int:
         horizon_ms = self.now_ms + self.delete_retention_ms
@@ -234,11 +234,11 @@ class BatchFilter:
             self.next_horizon_ms = horizon_ms
 
 
-def records_in(batch: memoryview, header: BatchHeader, bytes_max: int) -> bytes:
-    """The records of a batch, decompressed, in memory of their own. Raises CorruptBatch."""
+def payload_in(batch: memoryview, header: BatchHeader, bytes_max: int) -> Buffer:
+    """The records of a batch, decompressed. Raises CorruptBatch."""
     if not header.attributes & COMPRESSION_MASK:
-        return bytes(batch[BATCH_HEADER_BYTES:])
-    return bytes(payload_of(batch, header, decompressed_bytes_max=bytes_max))
+        return batch[BATCH_HEADER_BYTES:]
+    return payload_of(batch, header, decompressed_bytes_max=bytes_max)
 
 
 def _delete_horizon_ms(header: BatchHeader) -> int | None:

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asyncbroker.protocol import native
 from asyncbroker.protocol.batches import DELETE_HORIZON_BIT
 from asyncbroker.protocol.compression import CorruptBatch
 from asyncbroker.protocol.record_columns import (
+    key_columns,
     record_columns,
     record_ends,
     with_records,
@@ -63,6 +65,45 @@ def test_the_columns_are_those_of_the_decoder(steps: list[Record]) -> None:
     assert columns.keys == [record.key for record in records]
     assert columns.are_tombstones == [record.value is None for record in records]
     assert columns.ends[-1] == len(payload)
+
+
+@given(RECORDS, st.booleans())
+def test_keys_found_by_the_extension_are_those_of_the_columns(
+    steps: list[Record], has_nulls: bool
+) -> None:
+    if not has_nulls:
+        steps = [replace(each, key=each.key or b"", value=each.value or b"") for each in steps]
+    batch = batch_of(steps)
+    header = read_header(batch)
+    payload = bytes(payload_of(batch))
+    columns = record_columns(payload, header)
+    found = key_columns(memoryview(payload), header, memoryview(batch))
+    has_nulls = None in columns.keys or True in columns.are_tombstones
+    if native.RECORDS is None or len(steps) < 4 or has_nulls:
+        assert found is None
+    else:
+        assert found == ([1000 + delta for delta in columns.offset_deltas], columns.keys)
+
+
+@given(st.binary(min_size=1, max_size=200), st.integers(0, 400), st.data())
+def test_keys_of_damaged_records_are_left_to_the_columns(
+    noise: bytes, position: int, data: st.DataObject
+) -> None:
+    whole = batch_of([Record(1, 5, b"k" * at, b"v" * 20) for at in range(12)])
+    header = read_header(whole)
+    payload = bytearray(payload_of(whole))
+    position %= len(payload)
+    payload[position : position + len(noise)] = noise
+    del payload[data.draw(st.integers(0, len(payload))) :]
+    batch = whole[:61] + payload
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    try:
+        columns = record_columns(bytes(payload), header)
+    except CorruptBatch:
+        assert key_columns(payload, header, batch) is None
+        return
+    found = key_columns(payload, header, batch)
+    assert found in (None, ([1000 + delta for delta in columns.offset_deltas], columns.keys))
 
 
 @given(RECORDS, st.data())
