@@ -332,8 +332,13 @@ def _longs(smallest: int, largest: int, store: str, factor: int = 1) -> Any:
 def _floats(stored: str) -> Any:
     def make(schema: Any, kind: pa.DataType) -> Reader:
         def read(cursor: Cursor) -> pa.Array:
+            numbers = cursor.numbers(stored)
             with np.errstate(over="ignore", invalid="ignore"):
-                return pa.array(cursor.numbers(stored).astype(kind.to_pandas_dtype()))
+                found = numbers.astype(kind.to_pandas_dtype())
+            # A double too large for a float is not one without an end.
+            if (bad := np.isinf(found) & ~np.isinf(numbers)).any():
+                cursor.refuse(bad)
+            return pa.array(found)
 
         return read
 

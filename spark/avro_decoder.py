@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from datetime import datetime
 from decimal import Decimal
 from functools import cache
+from math import inf
 from typing import Any, Final
 
 import numpy as np
@@ -37,6 +39,9 @@ _REFUSALS: Final = (
     *(pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError),
     *(UnicodeDecodeError, ValueError, TypeError, OverflowError),
 )
+
+_FLOAT_LIMIT: Final = (2 - 2**-24) * 2.0**127
+"""From here on numbers become infinite as floats of 32 bits."""
 
 Piece = tuple[Integers, dict[str, pa.Array]]
 """Columns of the values at these places."""
@@ -179,17 +184,24 @@ def _columns_of(rows: list[Any], wanted: pa.Schema) -> dict[str, pa.Array]:
         items = [row.get(field.name) for row in rows]
         is_cut = _cutting(field.type)
         if is_cut is not None and any(map(is_cut, items)):
-            raise TypeError(f"a fraction in {field.type}")
+            raise TypeError(f"what does not fit into {field.type}")
         columns[field.name] = pa.array(items, field.type)
     return columns
 
 
 @cache
 def _cutting(kind: pa.DataType) -> Callable[[Any], bool] | None:
-    """What says of an item whether Arrow would cut off what is behind a point in it, to make it one
-    of that type; None where there is nothing to be cut."""
+    """What says of an item whether Arrow would make another value of it, without a word, for it to
+    be one of that type; None where it never does."""
+    if pa.types.is_date(kind):
+        return lambda item: isinstance(item, datetime) or _is_fraction(item)
     if pa.types.is_integer(kind) or pa.types.is_temporal(kind):
         return _is_fraction
+    if pa.types.is_floating(kind):
+        limit = _FLOAT_LIMIT if kind == pa.float32() else inf
+        return lambda item: (
+            isinstance(item, bool) or (isinstance(item, float) and limit <= abs(item) < inf)
+        )
     if pa.types.is_struct(kind):
         found = [(field.name, _cutting(field.type)) for field in kind]
         parts = [(name, is_cut) for name, is_cut in found if is_cut is not None]

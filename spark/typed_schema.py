@@ -21,6 +21,7 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     DataType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -119,6 +120,8 @@ def _check_decodable(name: str, kind: DataType, is_nullable: bool, form: str) ->
             _check_decodable(f"{name}.{inner.name}", inner.dataType, inner.nullable, form)
     elif isinstance(kind, ArrayType):
         _check_decodable(f"{name}.element", kind.elementType, kind.containsNull, form)
+    elif isinstance(kind, MapType) and form != JSON and isinstance(kind.keyType, StringType):
+        _check_decodable(f"{name}.value", kind.valueType, kind.valueContainsNull, form)
     elif not (
         kind.simpleString() in _JSON_TYPES
         or kind.simpleString().startswith("decimal")

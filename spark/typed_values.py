@@ -23,7 +23,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import ArrayType, DataType, DecimalType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    StructField,
+    StructType,
+)
 
 from asyncbroker.client.cluster import TopicPartition
 from asyncbroker.spark.avro_decoder import AvroDecoder
@@ -60,6 +67,9 @@ def arrow_type(kind: DataType) -> pa.DataType:
         return pa.struct([arrow_field(field) for field in kind.fields])
     if isinstance(kind, ArrayType):
         return pa.list_(pa.field("element", arrow_type(kind.elementType), kind.containsNull))
+    if isinstance(kind, MapType):
+        item = pa.field("value", arrow_type(kind.valueType), kind.valueContainsNull)
+        return pa.map_(pa.field("key", arrow_type(kind.keyType), False), item)
     if isinstance(kind, DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     return _ARROW_TYPES[kind.simpleString()]
@@ -260,7 +270,20 @@ def _read_json(values: pa.Array, schema: pa.Schema) -> list[pa.Array]:
     if table.num_rows != count:
         raise ValueError(f"{table.num_rows} objects in {count} values")
     table = table.combine_chunks()
-    return [_one_chunk(table.column(field.name)).cast(field.type) for field in schema]
+    columns = [_one_chunk(table.column(field.name)).cast(field.type) for field in schema]
+    # JSON has no such numbers: it was one too large.
+    if any(map(_has_infinity, columns)):
+        raise ValueError("a number does not fit into a float")
+    return columns
+
+
+def _has_infinity(array: pa.Array) -> bool:
+    """Whether one is in a column of floats, or in a part of the column."""
+    if pa.types.is_struct(array.type):
+        return any(map(_has_infinity, array.flatten()))
+    if pa.types.is_list(array.type):
+        return _has_infinity(array.flatten())
+    return array.type == pa.float32() and bool(pc.any(pc.is_inf(array)).as_py())
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import datetime, timezone
 from decimal import Decimal, localcontext
+from math import inf
 from typing import Any
 
 import fastavro
@@ -279,6 +281,48 @@ def test_a_fraction_is_not_cut_wherever_it_is(form: Any, value: Any, wanted: pa.
     columns, failed = decoder.decode(written(schema, {"x": value}))
     assert failed.all()
     assert columns["x"].to_pylist() == [None]
+
+
+NOON = datetime(2024, 1, 2, 12, tzinfo=timezone.utc)
+
+# What Arrow would take for another value: half a day, an infinite number, one for true.
+NOT_THE_SAME: list[tuple[Any, Any, pa.DataType]] = [
+    (logical("long", "timestamp-millis"), NOON, pa.date32()),
+    (logical("long", "local-timestamp-micros"), NOON.replace(tzinfo=None), pa.date32()),
+    ("double", 1e300, pa.float32()),
+    ("boolean", True, pa.float64()),
+]
+
+
+@pytest.mark.parametrize(("form", "value", "wanted"), NOT_THE_SAME)
+def test_a_value_that_does_not_fit_is_made_into_no_other(
+    form: Any, value: Any, wanted: pa.DataType
+) -> None:
+    parts: list[tuple[Any, Any, pa.DataType]] = [
+        (form, value, wanted),
+        (["null", form], value, wanted),
+        ([form, "bytes", "null"], value, wanted),
+        ({"type": "array", "items": form}, [value], pa.list_(wanted)),
+        ({"type": "map", "values": ["null", form]}, {"k": value}, pa.map_(pa.string(), wanted)),
+    ]
+    for kind, content, column in parts:
+        schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": kind}]}
+        decoder = AvroDecoder("avro", json.dumps(schema), pa.schema([("x", column)]))
+        columns, failed = decoder.decode(written(schema, {"x": content}))
+        assert failed.all(), kind
+        assert columns["x"].to_pylist() == [None]
+
+
+def test_what_is_infinite_stays_so() -> None:
+    for kind in ("double", {"type": "array", "items": "double"}):
+        schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": kind}]}
+        is_list = isinstance(kind, dict)
+        column = pa.list_(pa.float32()) if is_list else pa.float32()
+        found = [[number] if is_list else number for number in (inf, -inf, 0.5)]
+        decoder = AvroDecoder("avro", json.dumps(schema), pa.schema([("x", column)]))
+        columns, failed = decoder.decode(written(schema, *({"x": one} for one in found)))
+        assert not failed.any()
+        assert columns["x"].to_pylist() == found
 
 
 def test_a_decimal_that_is_whole_may_be_a_whole_number() -> None:

@@ -291,6 +291,44 @@ def test_the_wire_format_of_registries_names_a_schema_of_the_file(tmp_path: Any)
         assert [row["number"] for row in found] == expected
 
 
+def test_a_map_of_avro_is_a_map() -> None:
+    inner = {"type": "record", "name": "I", "fields": [{"name": "x", "type": "long"}]}
+    maps = [
+        {"type": "map", "values": ["null", "int"]},
+        {"type": "array", "items": {"type": "map", "values": inner}},
+    ]
+    fields = [{"name": name, "type": kind} for name, kind in zip("mn", maps, strict=True)]
+    written = {"type": "record", "name": "M", "fields": fields}
+
+    def map_to(value: Any) -> Any:
+        return {"type": "map", "keyType": "string", "valueType": value, "valueContainsNull": True}
+
+    inside = struct_of(x="long").jsonValue()
+    many = {"type": "array", "elementType": map_to(inside), "containsNull": True}
+    schema = struct_of(m=map_to("integer"), n=many)
+    value = {"m": {"a": 1, "b": None}, "n": [{"k": {"x": 5}}, {}]}
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(written), value)
+    options: Any = {"valueFormat": "avro", "valueSchema": json.dumps(written)}
+    assert rows([stream.getvalue(), None], schema, **options) == [
+        {"m": [("a", 1), ("b", None)], "n": [[("k", {"x": 5})], []]},
+        {"m": None, "n": None},
+    ]
+    with pytest.raises(ValueError, match="cannot be map"):
+        rows([b"{}"], schema, valueFormat="json")
+
+
+def test_a_number_of_json_too_large_for_a_float_is_undecodable() -> None:
+    schema = struct_of(
+        f="float",
+        s=struct_of(g="float").jsonValue(),
+        a={"type": "array", "elementType": "float", "containsNull": True},
+    )
+    values = [b'{"f": 1e300}', b'{"s": {"g": -1e39}}', b'{"a": [1, 1e39]}', b'{"f": 3e38}']
+    found = rows(values, schema, valueFormat="json", onDecodeError="drop")
+    assert [row["f"] for row in found] == [pytest.approx(3e38)]
+
+
 def test_a_value_that_does_not_fit_the_users_type_is_undecodable() -> None:
     schema = schema_of("number int, name int")
     options: Any = {"valueFormat": "avro", "valueSchema": json.dumps(AVRO), "onDecodeError": "null"}
