@@ -1,6 +1,6 @@
 """The main job on a small sample: clients, rebalances, kills, and the equalities at its end.
 
-Spark has tests of its own; `scripts/demo` runs all of it on the whole table.
+Its part of Spark is in `test_spark_demos.py`; `scripts/demo` runs all of it on the whole table.
 """
 
 from __future__ import annotations

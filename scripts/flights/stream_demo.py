@@ -47,9 +47,9 @@ LAST_WORD = {"scheduled": "2014-03-01 00:00:00", "origin": "END", "dep_delay": N
 EXTRA_SECONDS_MAX = 120.0
 
 
-def load_departures(every: int) -> pandas.DataFrame:
+def load_departures(every: int, file: Path | None = None) -> pandas.DataFrame:
     """The flights in the order in which they left; those that were cancelled, when they should."""
-    table = pandas.read_csv(packaged_file(), usecols=COLUMNS).iloc[::every]
+    table = pandas.read_csv(file or packaged_file(), usecols=COLUMNS).iloc[::every]
     table["scheduled"] = pandas.to_datetime(table[["year", "month", "day", "hour", "minute"]])
     delay = pandas.to_timedelta(table["dep_delay"].fillna(0), unit="min")
     table["left"] = table["scheduled"] + delay

@@ -24,8 +24,8 @@ number of tasks in both, unless its row says otherwise. `<many>` and its likes a
 `<many>` has three partitions of 15, 5 and 0 records, `<late>` has the broker's time, and of
 `<short>` the first 20 records are deleted; all their names end in `<tag>`. What is different on
 purpose is told in [spark.md](spark.md#what-is-different-from-sparks-connector) and
-[spark-reading.md](spark-reading.md#different-on-purpose). All of it is one run with the PySpark of the
-checkout and the connector for 4.2; `scripts/test-pyspark` asks the same with PySpark 4.2.0.
+[spark-reading.md](spark-reading.md#different-on-purpose). All of it is one run with the PySpark of
+the checkout and the connector for 4.2; `scripts/test-pyspark` asks the same with PySpark 4.2.0.
 """
 AREAS = (
     "Batches: rows",
