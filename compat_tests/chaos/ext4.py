@@ -4,6 +4,7 @@ and Linux."""
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import struct
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 SIZE_MB: Final = 96
+UNMOUNT_SECONDS_MAX: Final = 20.0
 
 # _IOR('X', 125, __u32), and how: the journal of ext4 is flushed before, or not even that.
 _SHUTDOWN: Final = 0x8004587D
@@ -51,8 +53,19 @@ class Ext4:
         _run("mount", "-o", options, str(self.image), str(self.path))
 
     def unmount(self) -> None:
-        """Unmounts it; nobody may have a file open."""
-        _run("umount", str(self.path))
+        """Unmounts it, when the last file in it is closed."""
+        deadline = time.monotonic() + UNMOUNT_SECONDS_MAX
+        while True:
+            # Some are closed when the last reference to them goes, and some of these are in cycles.
+            gc.collect()
+            try:
+                _run("umount", str(self.path))
+            except AssertionError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+            else:
+                return
 
     def lose_power(self, *, flush_journal: bool = False) -> None:
         """Loses all that is not on the disk. Every call fails from here on, until it is unmounted

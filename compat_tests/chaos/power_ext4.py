@@ -3,18 +3,17 @@
     python -m compat_tests.chaos.power_ext4 --seed S --minutes M
 
 The recorder of `power.py` knows what any disk may do; here the kernel says what its own ext4 does,
-in each of its modes. Its power is lost while the clients are at work: whatever it has not written
-is gone, and all calls fail from then on, of which the broker must acknowledge nothing. Or its bytes
-are copied while it is in use, or it finds an error and becomes read-only. Then what is left is
-mounted, which replays the journal of ext4, and a broker is started on it, and must have all that
-was promised by then (`power_check.py`). Takes root.
+in each of its modes, and some are full now and then. Its power is lost while the clients are at
+work: whatever it has not written is gone, and all calls fail from then on, of which the broker must
+acknowledge nothing. Or its bytes are copied while it is in use, or it finds an error and becomes
+read-only. Then what is left is mounted, which replays the journal of ext4, and a broker is started
+on it, and must have all that was promised by then (`power_check.py`). Takes root.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import shutil
 import sys
 import tempfile
@@ -29,10 +28,12 @@ from typing import Final
 from compat_tests.chaos.ext4 import Ext4, can_mount
 from compat_tests.chaos.nemesis import ChaosBroker
 from compat_tests.chaos.power_check import look
-from compat_tests.chaos.power_load import Load, assignments, settings_of, work
+from compat_tests.chaos.power_load import RESERVES, Load, assignments, settings_of, work
 
 LOAD_SECONDS: Final = 5.0
 COPIES: Final = 12
+FULL_SHARE: Final = 0.3
+FILLER: Final = "filler"
 PROBLEMS_TOLD_MAX: Final = 20
 
 OPTIONS: Final = (
@@ -66,6 +67,10 @@ class Run:
         disk = Ext4(self.folder / "image", self.folder / "disk", options)
         disk.make()
         load = Load(seed, disk.path / "data", self.folder, settings_of(random))
+        filler = disk.path / FILLER if random.random() < FULL_SHARE else None
+        if filler is not None:
+            load.settings["asyncbroker.reserve.bytes"] = random.choice(RESERVES)
+            self.counts["file systems that were full now and then"] += 1
         broker = ChaosBroker(load.directory, assignments(load.settings))
         ends: dict[Path, float] = {}
 
@@ -75,7 +80,7 @@ class Run:
 
         try:
             broker.start()
-            asyncio.run(work(load, broker, random, seconds, end=end))
+            asyncio.run(work(load, broker, random, seconds, filler, end))
             assert broker.is_running()
         finally:
             broker.kill()
@@ -85,24 +90,22 @@ class Run:
         self.counts["ends of processes before"] += len(load.after_kill)
         self.counts["operations"] += len(load.history.operations)
         self.problems += load.complaints
-        # Nor may anything be acknowledged afterwards.
+        # Of the end itself nobody knows the moment: whatever was acknowledged has to be there.
         for image, moment in [*ends.items(), (disk.image, time.monotonic())]:
             self.examine(image, disk, load, moment, f"seed {seed}, {options}, {way}, {image.name}")
 
     def _end(self, disk: Ext4, way: str, random: Random) -> dict[Path, float]:
-        """The end of a file system; what there is to look at, with the moment that it is of."""
+        """The end of a file system; copies from before, with the moments that they are of."""
         found: dict[Path, float] = {}
-        if way == "error":
-            # What was under way may come through or not, as long as it is told.
-            disk.fail()
-            return found
         for number in range(self.copies if way == "copies" else 0):
             time.sleep(random.uniform(0, 0.4))
             copy = self.folder / f"copy-{number}"
             if (moment := disk.copy(copy)) is not None:
                 found[copy] = moment
-        found[disk.image] = time.monotonic()
-        disk.lose_power(flush_journal=way == "power after a flush")
+        if way == "error":
+            disk.fail()
+        else:
+            disk.lose_power(flush_journal=way == "power after a flush")
         return found
 
     def examine(self, image: Path, disk: Ext4, load: Load, moment: float, name: str) -> None:
@@ -116,13 +119,12 @@ class Run:
             getattr(each, "ended", moment + 1) <= moment for each in load.history.operations
         )
         state.mount()
+        (state.path / FILLER).unlink(missing_ok=True)
         try:
             self.problems += [
                 f"{name}: {text[:400]}" for text in look(load.directory, load, moment)
             ]
         finally:
-            # Files are closed when the last reference to them goes, and some are in cycles.
-            gc.collect()
             state.unmount()
         if self.problems:
             shutil.copy(image, state.image)

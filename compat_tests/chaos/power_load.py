@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -32,6 +33,8 @@ from compat_tests.chaos.recording import Fingerprint, fingerprint, recorded, wri
 
 # How long the clients work between two ends of the broker, at most.
 LIFE_SECONDS_MAX: Final = 4.0
+# Of a disk that is full now and then, in bytes.
+RESERVES: Final = ("65536", "262144")
 # A twentieth of a second each.
 FIRST_ANSWER_LOOKS_MAX: Final = 600
 CLASSIC_GROUP: Final = "g"
@@ -106,7 +109,7 @@ def record(
     if disk_mb is None:
         record_life(load, library, random, seconds)
         return load
-    load.settings["asyncbroker.reserve.bytes"] = random.choice(["65536", "262144"])
+    load.settings["asyncbroker.reserve.bytes"] = random.choice(RESERVES)
     options = ("-t", "tmpfs", "-o", f"size={disk_mb}m", "tmpfs")
     subprocess.run(["mount", *options, str(disk)], check=True)
     try:
@@ -138,12 +141,14 @@ def record_life(
 async def _fill_now_and_then(filler: Path, random: Random, is_serving: asyncio.Event) -> None:
     """Takes all the room that there is, and gives it back; not while the broker starts, which needs
     more than a small reserve."""
-    while True:
-        await asyncio.sleep(random.random())
-        await is_serving.wait()
-        fill(filler)
-        await asyncio.sleep(random.random())
-        _remove(filler)
+    # Until the file system itself is gone.
+    with suppress(OSError):
+        while True:
+            await asyncio.sleep(random.random())
+            await is_serving.wait()
+            fill(filler)
+            await asyncio.sleep(random.random())
+            _remove(filler)
 
 
 def _remove(path: Path) -> None:
