@@ -87,7 +87,7 @@ class Stretch(NamedTuple):
         file = self.segment.file
         try:
             data = None if file is None else file.pread_nowait(self.size, self.position)
-        except OSError:
+        except (OSError, MemoryError):
             # `read` will say what is wrong.
             return None
         return data if data is not None and len(data) == self.size else None
@@ -97,8 +97,8 @@ class Stretch(NamedTuple):
         says nothing about the journal: the log's own fsync will tell what is wrong with it."""
         try:
             data = self.segment.open_file().pread(self.size, self.position)
-        except OSError as error:
-            logger.warning("%s goes past the journal: %s", self.segment.log_path, error)
+        except (OSError, MemoryError) as error:
+            logger.warning("%s goes past the journal: %r", self.segment.log_path, error)
             return None
         return data if len(data) == self.size else None
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from random import Random
@@ -74,7 +75,7 @@ class Fault:
     """Fails the call number `at`; or with `is_lasting` all of its kind from there on."""
 
     at: int
-    error: OSError
+    error: OSError | MemoryError
     is_lasting: bool
     count: int = 0
     operation: str = ""
@@ -142,7 +143,12 @@ async def after_fault(client: Client, fault: Fault) -> None:
     is_offline = broker.storage.error is not None
     if fault.operation == "datasync" and fault.path.endswith(".log"):
         assert is_offline, "a failed sync takes the directory offline"
-    elif fault.error.errno in _PASSING and fault.operation in _WRITES and not fault.is_in_start:
+    elif (
+        isinstance(fault.error, OSError)
+        and fault.error.errno in _PASSING
+        and fault.operation in _WRITES
+        and not fault.is_in_start
+    ):
         assert not is_offline, f"this error passes; {broker.storage.error}"
         client.errors.clear()
         await work_on(client)
@@ -199,3 +205,34 @@ def test_any_call_may_fail(name: str, scenario_name: str) -> None:
                     text = f"after call {at}, {place}, lasting {is_lasting}: {error}"
                     raise AssertionError(text) from error
     assert count > 10
+
+
+async def life_short_of_memory(machine: Machine, scenario: Scenario, fault: Fault) -> None:
+    """Whoever asked gets an error or loses the connection; the broker goes on."""
+    try:
+        client = await machine.start()
+    except (OSError, DirectoryRefused, MemoryError):
+        return
+    with suppress(KafkaError, MemoryError):
+        await scenario.script(client)
+    client.check_readable()
+    with suppress(KafkaError, MemoryError):
+        await client.stop()
+
+
+@pytest.mark.timeout(600 if IS_LONG else 120)
+def test_a_lack_of_memory_at_any_call_loses_nothing_and_leaves_nobody_waiting() -> None:
+    scenario, random = SCENARIOS["everything"], Random(1)
+    first = prepared(scenario).point("start")
+    for place, at in faults(scenario):
+        if place[0] == "datasync":
+            continue  # takes none
+        fault = Fault(at, MemoryError(), is_lasting=False)
+        machine = first.killed()
+        machine.files.on_call = fault
+        try:
+            machine.run(life_short_of_memory(machine, scenario, fault), may_have_bugs=True)
+            machine.point("end").crashed(sampled(random)).live(work_on, keeps_points=False)
+        except AssertionError as error:
+            raise AssertionError(f"call {at}, {place}: {error}") from error
+        assert fault.operation == place[0]
