@@ -7,15 +7,16 @@ those lie which leave the most of them in peace (`_first_true`). Gaps alone are 
 compaction makes them.
 
 Damage ends where the next good batch begins. If what the damaged header says of its size leads to
-one, that is it. It also is if that one is damaged itself, but the offset that is due there by the
-first header is what the second one says, or what the third one's follows from. Otherwise the bytes
-behind are searched for what looks like a batch. A record's value may contain one, even several in a
-row, so a find only counts if the CRC of the damaged batch fits all that lies before the find, or if
-the batches after it, each by the length of the one before, go on to the end of the file, or to
-exactly the offset up to which the log was promised, or for longer than any one batch can be. One
-whose offset is the one that the damaged header says comes next may be followed by batches of wrong
-lengths: there the CRC says how far they go. Where none of that helps, which takes several damaged
-batches near one another, what lies between them is given up with them.
+one, that is it, unless offsets are missing before that one and the CRC of the damaged batch fits
+all that lies before an earlier one. It also is if that one is damaged itself, but the offset that
+is due there by the first header is what the second one says, or what the third one's follows from.
+Otherwise the bytes behind are searched for what looks like a batch. A record's value may contain
+one, even several in a row, so a find only counts if the CRC of the damaged batch fits all that lies
+before the find, or if the batches after it, each by the length of the one before, go on to the end
+of the file, or to exactly the offset up to which the log was promised, or for longer than any one
+batch can be. One whose offset is the one that the damaged header says comes next may be followed by
+batches of wrong lengths: there the CRC says how far they go. Where none of that helps, which takes
+several damaged batches near one another, what lies between them is given up with them.
 
 Memory is bounded whatever a damaged length says. Only reads; what is made of the outcome, and
 whether damage was promised data or the torn end of a crash, is the caller's.
@@ -311,12 +312,17 @@ class BatchScan:
         """Where the next good batch after damage at `position` begins, or the next damage, if what
         the headers say puts its beginning beyond doubt; and its offset."""
         claim = self._claim(position, next_offset)
-        if claim.end == self.limit:
-            return claim.end, self.end_offset
-        if position + BATCH_HEADER_BYTES <= claim.end < self.limit:
-            found = self._offset_behind(claim, claim.end, next_offset)
-            if found is not None:
-                return claim.end, found
+        if position + BATCH_HEADER_BYTES <= claim.end <= self.limit:
+            is_last = claim.end == self.limit
+            found = None if is_last else self._offset_behind(claim, claim.end, next_offset)
+            if is_last or found is not None:
+                says = self._offset_at(claim.end) if is_last else found
+                if says not in claim.offsets:
+                    # What is missing may lie here: a wrong length can end where another batch does.
+                    end = self._end_by_crc(position, next_offset, claim.end)
+                    if end is not None:
+                        return end, self._offset_behind(claim, end, next_offset)
+                return claim.end, self.end_offset if is_last else found
         tries_left = _CHAIN_MAX
         for at, own_offset, crc in self._candidates_summed(position, next_offset):
             if crc == claim.crc:
@@ -417,7 +423,9 @@ class BatchScan:
             except _Bad:
                 if next_offset == self.promised_offset:
                     return True
-                behind = self._end_by_crc(position, next_offset) if over_lengths else None
+                behind = None
+                if over_lengths:
+                    behind = self._end_by_crc(position, next_offset, self.limit)
                 if behind is None:
                     return False
                 position = behind
@@ -430,12 +438,12 @@ class BatchScan:
             position += header.size
         return True
 
-    def _end_by_crc(self, position: int, next_offset: int) -> int | None:
+    def _end_by_crc(self, position: int, next_offset: int, limit: int) -> int | None:
         """Where the batch at `position` ends by its CRC, whatever its length says: where another
-        good one begins."""
+        good one begins, before `limit`."""
         crc = self._claim(position, next_offset).crc
         for at, _, summed in self._candidates_summed(position, next_offset):
-            if at - position > self.batch_bytes_max:
+            if at >= limit or at - position > self.batch_bytes_max:
                 break
             if summed == crc:
                 return at

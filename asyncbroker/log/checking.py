@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from asyncbroker.log.cleaner_transactions import Aborted, Decided, find_aborted
 from asyncbroker.log.damage import good_until
 from asyncbroker.log.damage_search import find_damage
-from asyncbroker.log.errors import CorruptLog
+from asyncbroker.log.errors import CorruptLog, Unchecked
 from asyncbroker.log.file_range import FileRange, segment_at
 from asyncbroker.log.system_calls import drop_cached
 from asyncbroker.protocol.batches import TRANSACTIONAL_BIT, BatchHeader
@@ -99,6 +99,14 @@ def find_what_was_seen(log: PartitionLog, seen: CorruptLog) -> bool:
         return False
     found = _check(log, segment, seen.position, seen.position + 1)
     return found is None or bool(found)
+
+
+def check_before_a_gap(log: PartitionLog, unchecked: Unchecked) -> None:
+    """Checks the batch before offsets that seem to be missing: it is trusted then, or known to be
+    damaged, unless its segment is no part of the log any more."""
+    segment = _segment_of(log, unchecked.path)
+    if segment is not None and _check(log, segment, unchecked.begin, unchecked.end) == []:
+        segment.trusted.add(unchecked.begin, unchecked.end)
 
 
 def committed_in(log: PartitionLog, located: FileRange, offset: int) -> Committed:

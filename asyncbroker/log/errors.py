@@ -16,6 +16,17 @@ class CorruptLog(Exception):
         self.position = position
 
 
+class Unchecked(Exception):
+    """No batch has the offset that was looked for, and the one before, between the positions
+    `begin` and `end` of the file at `path`, is to be checked: damaged, it may cover others."""
+
+    def __init__(self, path: str, begin: int, end: int) -> None:
+        super().__init__(f"{path}, bytes {begin} to {end}")
+        self.path = path
+        self.begin = begin
+        self.end = end
+
+
 class CorruptIndex(Exception):
     """An index contradicts its log. Indexes are caches: it is rebuilt, nothing is lost."""
 

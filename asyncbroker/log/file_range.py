@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from asyncbroker.log.damage import good_until
-from asyncbroker.log.errors import CorruptLog
+from asyncbroker.log.errors import CorruptLog, Unchecked
 from asyncbroker.log.files import File
 from asyncbroker.log.index import RecentBatches
 from asyncbroker.log.segment import Segment
@@ -146,8 +146,11 @@ def _range_in_segment(
 ) -> FileRange | None:
     """The batches from the one that contains `offset`, or comes next, on; below the position
     `limit` and, if given, below `end_offset`; at most `bytes_max` bytes. None if there is no such
-    batch; an empty range if the first one is too large and `always_one` is not asked for."""
-    start = segment.position_of(offset, limit, may_block=may_block)
+    batch; an empty range if the first one is too large and `always_one` is not asked for. Raises
+    Unchecked for an offset that no batch has, until that is sure."""
+    start, before = segment.place_of(offset, limit, may_block=may_block)
+    if before is not None and not segment.trusted.covers(*before):
+        raise Unchecked(segment.log_path, *before)
     if start is None:
         return None
     stop = limit

@@ -10,8 +10,8 @@ import functools
 import logging
 from typing import TYPE_CHECKING
 
-from asyncbroker.log.checking import find_what_was_seen
-from asyncbroker.log.errors import CorruptLog, WouldBlock
+from asyncbroker.log.checking import check_before_a_gap, find_what_was_seen
+from asyncbroker.log.errors import CorruptLog, Unchecked, WouldBlock
 from asyncbroker.log.file_range import FileRange, find_range
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 
@@ -62,6 +62,10 @@ def find_in_log(
             raise WouldBlock(damage.path) from damage
         if not find_what_was_seen(log, damage):
             raise
+    except Unchecked as unchecked:
+        if not may_block:
+            raise WouldBlock(unchecked.path) from unchecked
+        check_before_a_gap(log, unchecked)
     # It is known now, and may lie elsewhere than at this offset.
     return find_in_log(
         log, offset, bytes_max, end_offset=end_offset, always_one=always_one, may_block=may_block

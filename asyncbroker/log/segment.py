@@ -260,6 +260,13 @@ class Segment:
     def position_of(self, offset: int, limit: int, *, may_block: bool = True) -> int | None:
         """Where the batch that contains `offset` begins, or the first one after it (compaction
         leaves gaps); None if there is no such batch below the position `limit`."""
+        return self.place_of(offset, limit, may_block=may_block)[0]
+
+    def place_of(
+        self, offset: int, limit: int, *, may_block: bool = True
+    ) -> tuple[int | None, tuple[int, int] | None]:
+        """As `position_of`; and, if no batch has the offset, where the one before begins and ends
+        that was looked at on the way: were it damaged, the offset might be in what it covers."""
         try:
             entry = self.offset_index.floor_by_key(offset - self.base_offset, may_block=may_block)
             key, start = entry or (None, 0)
@@ -269,20 +276,22 @@ class Segment:
                 raise CorruptIndex(f"{self.offset_index.path} has no entries")
             if start >= self.size and key is not None:
                 raise CorruptIndex(f"{self.offset_index.path}: {entry} is beyond the end")
-            for last_offset, position, _ in self.steps(start, limit, may_block):
+            before = None
+            for base_offset, last_offset, position, size in self.steps(start, limit, may_block):
                 if key is not None and last_offset - self.base_offset != key:
                     raise CorruptIndex(f"{self.offset_index.path}: no batch ends with entry {key}")
                 if last_offset >= offset:
-                    return position
+                    return position, before if base_offset > offset else None
+                before = position, position + size
                 key = None
-            return None
+            return None, before
         except CorruptIndex as damage:
             self._rebuild(str(damage), may_block)
         except CorruptLog as damage:
             if entry is None or damage.position != entry[1]:
                 raise
             self._rebuild(f"{self.offset_index.path} points at no batch: {damage}", may_block)
-        return self.position_of(offset, limit, may_block=may_block)
+        return self.place_of(offset, limit, may_block=may_block)
 
     def end_of_batches(
         self, position: int, stop: int, limit: int, *, may_block: bool = True
@@ -294,14 +303,14 @@ class Segment:
             start = position
         elif (stop - start) * 8 < stop - position:
             return start
-        for _, begin, size in self.steps(start, min(stop, limit), may_block):
+        for _, _, begin, size in self.steps(start, min(stop, limit), may_block):
             if begin + size > stop:
                 break
             start = begin + size
         return start
 
     def batch_size_at(self, position: int, *, may_block: bool = True) -> int:
-        _, _, size = next(self.steps(position, position + _STEP.size, may_block))
+        _, _, _, size = next(self.steps(position, position + _STEP.size, may_block))
         return size
 
     def header_at(self, position: int) -> BatchHeader:
@@ -394,9 +403,11 @@ class Segment:
 
     # ---- helpers
 
-    def steps(self, position: int, limit: int, may_block: bool) -> Iterator[tuple[int, int, int]]:
-        """Last offset, position and size of each batch from `position` on that begins below
-        `limit`."""
+    def steps(
+        self, position: int, limit: int, may_block: bool
+    ) -> Iterator[tuple[int, int, int, int]]:
+        """First and last offset, position and size of each batch from `position` on that begins
+        below `limit`."""
         file = self.open_file(may_block=may_block)
         while position < limit:
             size = min(_HEADERS_CHUNK_BYTES, limit - position)
@@ -418,7 +429,9 @@ class Segment:
                 ):
                     raise CorruptLog(self.log_path, "no batch begins here", position + at)
                 size = length + LENGTH_OVERHEAD
-                yield base_offset + last_offset_delta, position + at, size
+                if position + at + size > self.size:
+                    raise CorruptLog(self.log_path, f"a batch of {size} bytes", position + at)
+                yield base_offset, base_offset + last_offset_delta, position + at, size
                 at += size
             if at == 0:
                 if limit - position < _STEP.size:
@@ -446,7 +459,7 @@ class Segment:
             return False
         try:
             steps = self.steps(position, position + _STEP.size, may_block)
-            return next(steps)[0] - self.base_offset == key
+            return next(steps)[1] - self.base_offset == key
         except CorruptLog:
             return False  # the bytes there are not a batch, so the entry is not true
 

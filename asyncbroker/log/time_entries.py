@@ -23,7 +23,7 @@ def is_true(segment: Segment, entry: tuple[int, int], near: tuple[int, int] | No
     offset = segment.base_offset + key
     if near is not None and near[0] <= key:
         steps = segment.steps(near[1], segment.size, True)
-        position = next((at for last_offset, at, _ in steps if last_offset >= offset), None)
+        position = next((at for _, last_offset, at, _ in steps if last_offset >= offset), None)
     else:
         position = segment.position_of(offset, segment.size)
     return position is not None and segment.header_at(position).max_timestamp == timestamp
