@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,9 +44,14 @@ class ChaosBroker(BrokerProcess):
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
 
-    def restart(self) -> None:
-        """`kill -9`, and at once a new process on the same directory and port."""
+    def restart(self, starts_killed_after: Iterable[float] = ()) -> None:
+        """`kill -9`, and at once a new process on the same directory and port; before that others,
+        each of which is killed so many seconds after it has begun to start."""
         self.kill()
+        for seconds in starts_killed_after:
+            self.begin_start()
+            time.sleep(seconds)
+            self.kill()
         self.start()
 
     def resident_bytes(self) -> int:

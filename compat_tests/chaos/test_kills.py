@@ -25,6 +25,9 @@ from compat_tests.chaos.nemesis import CHAOS_SETTINGS, ChaosBroker, running, wai
 
 PARTITIONS = 3
 KILLS = 50
+STARTS_KILLED_EACH = 5
+# What a start takes, about.
+START_SECONDS = 0.5
 SESSION_TIMEOUT_MS = 1000
 IDEMPOTENT: dict[str, Any] = {"enable.idempotence": True, "acks": "all"}
 
@@ -52,11 +55,13 @@ def test_fifty_kills_under_load_lose_nothing_and_double_nothing(broker: ChaosBro
     committer = CommitterLoad(servers, "kept", "committer", history)
 
     answers = [*(producer.answers for producer in producers), committer.answers]
-    for _ in range(KILLS):
+    for number in range(KILLS):
         for one in answers:
             one.wait_for_more()
         time.sleep(chance.random() * 0.3)
-        broker.restart()
+        # Now and then two starts as well, somewhere in their recovery.
+        count = 2 if number % STARTS_KILLED_EACH == 0 else 0
+        broker.restart([chance.random() * START_SECONDS for _ in range(count)])
         history.add(Ended(End.KILL, time.monotonic()))
 
     for producer in producers:
