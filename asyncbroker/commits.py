@@ -16,8 +16,8 @@ becomes durable that is not, also what nobody waits for.
 Who waits gives a callback, so that a round costs no task and no future for each of them. When a
 round has ended the next one begins first, and then the callbacks are called, one after the other:
 the disk works while they encode and send their answers. They may come back with something new to
-wait for. Answers that lie ready (`Later.beside`) the writer's thread has sent before that, which
-takes the larger part of an answer off the event loop.
+wait for. Of many answers that lie ready (`Later.beside`) the writer's thread has sent all before
+that, which takes the larger part of an answer off the event loop.
 
 The journal is made by the first round that could use it. When it is half full, its partitions'
 files are synced in the background, which frees it.
@@ -67,6 +67,10 @@ NOT_THE_DISK: Final = frozenset({errno.EBADF, errno.EMFILE, errno.ENFILE})
 # What a round reads on the event loop to give to the journal's thread: that was appended a moment
 # ago. What comes beyond is left to the thread, which gets the interpreter's lock again after each.
 READ_BYTES_MAX: Final = 256 * 1024
+
+# From so many on the writer's thread sends the answers of a round. Fewer the loop sends, at once:
+# who hears later than others comes back later than they do, and rounds would shrink.
+ANSWERS_BESIDE_MIN: Final = 16
 
 # Called on the event loop, once: with None, KafkaError(KAFKA_STORAGE_ERROR), or what is our bug.
 Callback = Callable[["BaseException | None"], object]
@@ -287,6 +291,8 @@ class Commits:
             for later in waiting.laters
             if later.beside is not None
         ]
+        if len(answers) < ANSWERS_BESIDE_MIN:
+            answers = []
         then = functools.partial(self._written, journal, begun, small)
         writer.write(begun.file, begun.data, begun.file_position, answers, then)
         return True

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from asyncbroker.broker import Broker
+from asyncbroker.commits import ANSWERS_BESIDE_MIN
 from asyncbroker.config import BrokerConfig
 from asyncbroker.handlers import HANDLERS
 from asyncbroker.later import Later
@@ -205,9 +206,9 @@ async def test_a_broker_on_a_disk_answers_from_the_writers_thread(tmp_path: Path
             return made[-1]
 
         async with edge(HANDLERS, broker=broker, make_answer=noted) as running:
-            peers = [await running.connect() for _ in range(3)]
+            peers = [await running.connect() for _ in range(3 * ANSWERS_BESIDE_MIN)]
             offsets: list[int] = []
-            # The first ones find no journal yet.
+            # The first ones find no journal yet, and few in their round.
             while not made or not made[-1].end():
                 offsets += await asyncio.gather(*(produced(peer, len(offsets)) for peer in peers))
             assert sorted(offsets) == list(range(len(offsets)))
