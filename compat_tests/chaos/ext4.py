@@ -17,9 +17,8 @@ from typing import Final
 SIZE_MB: Final = 96
 UNMOUNT_SECONDS_MAX: Final = 20.0
 
-# _IOR('X', 125, __u32), and how: the journal of ext4 is flushed before, or not even that.
+# _IOR('X', 125, __u32), and how: not even the journal of ext4 is flushed before.
 _SHUTDOWN: Final = 0x8004587D
-_FLUSH_JOURNAL: Final = struct.pack("=I", 1)
 _FLUSH_NOTHING: Final = struct.pack("=I", 2)
 _COPY_TRIES_MAX: Final = 200
 # In /sys/block/*/stat: what was written so far, how often it was flushed, and what is under way.
@@ -67,18 +66,23 @@ class Ext4:
             else:
                 return
 
-    def lose_power(self, *, flush_journal: bool = False) -> None:
+    def lose_power(self) -> float:
         """Loses all that is not on the disk. Every call fails from here on, until it is unmounted
-        and mounted again."""
+        and mounted again. The moment before."""
         descriptor = os.open(self.path, os.O_RDONLY)
+        moment = time.monotonic()
         try:
-            fcntl.ioctl(descriptor, _SHUTDOWN, _FLUSH_JOURNAL if flush_journal else _FLUSH_NOTHING)
+            fcntl.ioctl(descriptor, _SHUTDOWN, _FLUSH_NOTHING)
         finally:
             os.close(descriptor)
+        return moment
 
-    def fail(self) -> None:
-        """Has ext4 find an error: it becomes read-only."""
-        (Path("/sys/fs/ext4") / self._device() / "trigger_fs_error").write_text("a test\n")
+    def fail(self) -> float:
+        """Has ext4 find an error: it becomes read-only. The moment before."""
+        trigger = Path("/sys/fs/ext4") / self._device() / "trigger_fs_error"
+        moment = time.monotonic()
+        trigger.write_text("a test\n")
+        return moment
 
     def copy(self, to: Path) -> float | None:
         """Copies the disk's bytes as they are at one moment, and tells when that began; None if the
