@@ -193,7 +193,8 @@ async def produced(peer: Peer, correlation_id: int) -> int:
 
 async def test_a_broker_on_a_disk_answers_from_the_writers_thread(tmp_path: Path) -> None:
     settings = {"log.dirs": str(tmp_path / "data"), "log.journal.bytes": "1048576"}
-    broker = Broker(BrokerConfig.from_settings(settings))
+    files = RealFiles(portable=False)
+    broker = Broker(BrokerConfig.from_settings(settings), files=files)
     await broker.start()
     try:
         topic = await broker.topics.create("flights", 1, {})
