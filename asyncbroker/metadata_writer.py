@@ -86,7 +86,7 @@ class MetadataWriter:
             self._start_round()
         else:
             self._is_writing = False
-            if self._idle is not None:
+            if self._idle is not None and not self._idle.done():  # nobody waits any more
                 self._idle.set_result(None)
 
 

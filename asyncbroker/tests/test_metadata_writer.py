@@ -133,3 +133,22 @@ async def test_no_producer_id_is_given_out_while_blocks_cannot_be_kept() -> None
     with pytest.raises(KafkaError):
         await ids.allocate()
     assert await ids.allocate() == 0
+
+
+async def test_a_round_ends_as_usual_when_whoever_closes_has_given_up() -> None:
+    store = CountingStore()
+    loop = asyncio.get_running_loop()
+    bugs: list[str] = []
+    loop.set_exception_handler(lambda _, context: bugs.append(str(context)))
+    workers = ThreadWorkers(loop, 1)
+    writer = MetadataWriter(store, workers)
+    pending = writer.write(SetValue("a", "1"))
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(writer.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await pending
+    await writer.close()
+    await workers.close()
+    assert not bugs
+    assert closing.cancelled()
