@@ -10,15 +10,13 @@ Looking costs a system call a name, in a worker thread, whatever the logs hold.
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
 from asyncbroker.damaged_log import DamagedLog
 from asyncbroker.log.checkpoints import META_PROPERTIES
-from asyncbroker.log.files import Files
+from asyncbroker.log.files import Files, no_such_file
 from asyncbroker.partition import Partition
 from asyncbroker.storage import Storage
 from asyncbroker.topics import Topics
@@ -49,12 +47,12 @@ class DirectoryWatch:
         names += [each.log.directory for each in partitions]
         is_there, *are_there = await self._storage.workers.run(self._look, names)
         if not is_there:
-            self._storage.fail(_no_such_file(self._directory))
+            self._storage.fail(no_such_file(self._directory))
             return
         for partition, is_partition_there in zip(partitions, are_there, strict=True):
             # One that is being deleted refused everything before its directory was renamed.
             if not is_partition_there and partition.is_readable():
-                partition.go_offline(_no_such_file(partition.log.directory))
+                partition.go_offline(no_such_file(partition.log.directory))
 
     def _next_partitions(self) -> list[Partition]:
         portion = list(islice(self._rest, PARTITIONS_AT_ONCE))
@@ -68,7 +66,3 @@ class DirectoryWatch:
     def _look(self, names: Sequence[str]) -> list[bool]:
         """In a worker thread."""
         return [self._files.exists(name) for name in names]
-
-
-def _no_such_file(path: str) -> FileNotFoundError:
-    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

@@ -113,7 +113,7 @@ class MemoryFiles:
             if path in self._locks:
                 raise BlockingIOError(errno.EAGAIN, "another broker has the lock", path)
             self._locks.add(path)
-        return _MemoryLock(self._locks, path)
+        return MemoryLock(self._locks, path)
 
     def called(self, operation: str, path: str) -> None:
         """Lets the test look, count, or fail the call."""
@@ -203,7 +203,9 @@ class MemoryFile:
         """Nothing is held."""
 
 
-class _MemoryLock:
+class MemoryLock:
+    """A lock, gone with its process."""
+
     __slots__ = ("_locks", "_path")
 
     def __init__(self, locks: set[str], path: str) -> None:

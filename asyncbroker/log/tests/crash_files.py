@@ -45,7 +45,8 @@ from functools import lru_cache
 from random import Random
 from typing import Final
 
-from asyncbroker.log.files import TEMPORARY_SUFFIX
+from asyncbroker.log.files import TEMPORARY_SUFFIX, no_such_file
+from asyncbroker.log.memory_files import MemoryLock
 from asyncbroker.log.system_calls import Buffer
 from asyncbroker.log.tests.crash_disk import (
     SECTOR_BYTES,
@@ -194,7 +195,7 @@ class CrashFiles:
             if directory is not new_directory:
                 raise OSError(errno.EXDEV, "renames within a directory only", source)
             if name not in directory.names:
-                raise _no_such_file(source)
+                raise no_such_file(source)
             directory.change(name, new_name, directory.names[name])
 
     def remove(self, path: str) -> None:
@@ -245,12 +246,12 @@ class CrashFiles:
         with self._mutex:
             self._directory(path).sync()
 
-    def lock(self, path: str) -> CrashLock:
+    def lock(self, path: str) -> MemoryLock:
         with self._mutex:
             if path in self._locks:
                 raise BlockingIOError(errno.EAGAIN, "another broker has the lock", path)
             self._locks.add(path)
-        return CrashLock(self._locks, path)
+        return MemoryLock(self._locks, path)
 
     def called(self, operation: str, path: str) -> None:
         """Lets the process die before the call, or the test look, count, or fail it."""
@@ -276,13 +277,13 @@ class CrashFiles:
     def _directory(self, path: str) -> Directory:
         node = self._find(path)
         if not isinstance(node, Directory):
-            raise _no_such_file(path)
+            raise no_such_file(path)
         return node
 
     def _contents(self, path: str) -> Contents:
         node = self._find(path)
         if not isinstance(node, Contents):
-            raise _no_such_file(path)
+            raise no_such_file(path)
         return node
 
     def _place(self, path: str) -> tuple[Directory, str]:
@@ -292,7 +293,7 @@ class CrashFiles:
         for part in above:
             node = node.names.get(part) if isinstance(node, Directory) else None
         if not isinstance(node, Directory):
-            raise _no_such_file(os.path.dirname(path))
+            raise no_such_file(os.path.dirname(path))
         return node, name
 
 
@@ -358,23 +359,6 @@ class CrashFile:
         """Nothing is held."""
 
 
-class CrashLock:
-    """A lock, gone with its process."""
-
-    __slots__ = ("_locks", "_path")
-
-    def __init__(self, locks: set[str], path: str) -> None:
-        self._locks = locks
-        self._path = path
-
-    def release(self) -> None:
-        self._locks.discard(self._path)
-
-
 @lru_cache(maxsize=4096)
 def _parts(path: str) -> tuple[str, ...]:
     return tuple(part for part in path.split("/") if part not in ("", os.curdir))
-
-
-def _no_such_file(path: str) -> FileNotFoundError:
-    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

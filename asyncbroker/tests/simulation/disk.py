@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from asyncbroker.log.memory_files import MemoryLock
 from asyncbroker.log.tests.crash_disk import sampled
 from asyncbroker.log.tests.crash_files import (
     CHANGES,
     CrashFile,
     CrashFiles,
-    CrashLock,
     Died,
     PartialWrite,
 )
@@ -108,7 +108,7 @@ class SimulatedFiles(CrashFiles):
         self._live()
         return super().exists(path)
 
-    def lock(self, path: str) -> CrashLock:
+    def lock(self, path: str) -> MemoryLock:
         self._live()
         return super().lock(path)
 
