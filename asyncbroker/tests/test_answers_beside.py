@@ -91,17 +91,25 @@ class Rounds:
 async def rounds(path: Path, answer: bytes = b"made up") -> AsyncIterator[tuple[Rounds, Edge]]:
     made = Rounds(path, ready(answer))
     handlers = stand_ins(Heartbeat=answer_heartbeat, Produce=made)
-    async with edge(handlers, make_answer=made.make_answer) as running:
-        yield made, running
-    made.close()
+    try:
+        async with edge(handlers, make_answer=made.make_answer) as running:
+            yield made, running
+    finally:
+        made.close()
+
+
+async def waiting_peer(made: Rounds, running: Edge, **options: int) -> Peer:
+    """It has sent what waits for a round, and behind it what is answered at once."""
+    peer = await running.connect(**options)
+    peer.send(request("Produce", 1) + request("Heartbeat", 2))
+    await made.until_waiting(1)
+    return peer
 
 
 @on_both_loops
 async def test_an_answer_leaves_before_its_wait_is_over_and_only_once(tmp_path: Path) -> None:
     async with rounds(tmp_path) as (made, running):
-        peer = await running.connect()
-        peer.send(request("Produce", 1) + request("Heartbeat", 2))
-        await made.until_waiting(1)
+        peer = await waiting_peer(made, running)
         await made.write(made.beside())
         assert await peer.receive() == b"made up"
         made.waiting[0].settle(made.waiting[0].ready)
@@ -111,9 +119,7 @@ async def test_an_answer_leaves_before_its_wait_is_over_and_only_once(tmp_path: 
 @on_both_loops
 async def test_what_has_left_counts_whatever_is_settled_later(tmp_path: Path) -> None:
     async with rounds(tmp_path) as (made, running):
-        peer = await running.connect()
-        peer.send(request("Produce", 1) + request("Heartbeat", 2))
-        await made.until_waiting(1)
+        peer = await waiting_peer(made, running)
         await made.write(made.beside())
         made.waiting[0].settle(ProduceResponse())
         assert await peer.receive() == b"made up"
@@ -123,9 +129,7 @@ async def test_what_has_left_counts_whatever_is_settled_later(tmp_path: Path) ->
 @on_both_loops
 async def test_what_was_settled_before_is_not_sent_again(tmp_path: Path) -> None:
     async with rounds(tmp_path) as (made, running):
-        peer = await running.connect()
-        peer.send(request("Produce", 1) + request("Heartbeat", 2))
-        await made.until_waiting(1)
+        peer = await waiting_peer(made, running)
         answers = made.beside()
         made.waiting[0].settle(ProduceResponse())
         await made.write(answers)
@@ -138,9 +142,7 @@ async def test_what_was_settled_before_is_not_sent_again(tmp_path: Path) -> None
 async def test_the_rest_of_what_the_socket_did_not_take_follows(tmp_path: Path) -> None:
     large = bytes(range(256)) * (1 << 15)
     async with rounds(tmp_path, large) as (made, running):
-        peer = await running.connect(receive_buffer_bytes=1 << 14)
-        peer.send(request("Produce", 1) + request("Heartbeat", 2))
-        await made.until_waiting(1)
+        peer = await waiting_peer(made, running, receive_buffer_bytes=1 << 14)
         await made.write(made.beside())
         made.waiting[0].settle(made.waiting[0].ready)
         assert await peer.receive() == large
