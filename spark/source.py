@@ -26,7 +26,7 @@ from asyncbroker.spark.columns import chosen_schema, full_schema
 from asyncbroker.spark.offset_limits import stream_limits
 from asyncbroker.spark.options import ReadOptions, warn_of_ineffective
 from asyncbroker.spark.table_options import (
-    NO_OPTIONS,
+    NO_OPTIONS_TO_WRITE,
     carrying,
     options_of_table,
     query_options,
@@ -108,7 +108,7 @@ class AsyncbrokerDataSource(DataSource):
                 "Save mode overwrite not allowed for Kafka. Allowed save mode is append."
             )
         if not self.options:
-            raise ValueError(NO_OPTIONS)
+            raise ValueError(NO_OPTIONS_TO_WRITE)
         spare_loaded_modules()
         warn_of_unknown(self.options)
         return BatchWriter(WriteOptions.parse(self.options), schema)
@@ -121,7 +121,7 @@ class AsyncbrokerDataSource(DataSource):
         from asyncbroker.spark.write_options import WriteOptions, warn_of_unknown
 
         if not self.options:
-            raise ValueError(NO_OPTIONS)
+            raise ValueError(NO_OPTIONS_TO_WRITE)
         warn_of_unknown(self.options)
         return StreamWriter(WriteOptions.parse(self.options), schema)
 

@@ -25,11 +25,15 @@ METADATA: Final = "asyncbroker.options"
 _PREFIX: Final = "option."
 _SECRET: Final = re.compile(r"password|secret|token|jaas|keystore\.key$", re.IGNORECASE)
 
-NO_OPTIONS: Final = (
-    "There are no options at all, as when a table is used whose columns CREATE TABLE has named: "
-    "leave the columns out there, and write with df.write.format('asyncbroker'): Spark gives a "
-    "Python source no options of a table. CREATE TEMPORARY VIEW takes columns, and INSERT INTO it "
-    "writes."
+NO_OPTIONS_TO_READ: Final = (
+    "There are no options, not even 'kafka.bootstrap.servers'. A table keeps those of CREATE TABLE "
+    "... OPTIONS (...), unless its columns are named there: leave the columns out, or use CREATE "
+    "TEMPORARY VIEW, which takes them."
+)
+NO_OPTIONS_TO_WRITE: Final = (
+    "There are no options, not even 'kafka.bootstrap.servers'. Spark gives those of a table to no "
+    "Python source that writes: name them in INSERT INTO table WITH ('kafka.bootstrap.servers' = "
+    "..., 'topic' = ...), or insert into a view, which CREATE TEMPORARY VIEW makes."
 )
 
 
@@ -69,5 +73,5 @@ def query_options(options: Mapping[str, str], schema: StructType) -> Mapping[str
             table: dict[str, str] = json.loads(field.metadata[METADATA])
             return table | given
     if not given:
-        raise ValueError(NO_OPTIONS)
+        raise ValueError(NO_OPTIONS_TO_READ)
     return options

@@ -66,12 +66,28 @@ def test_a_table_keeps_its_options_for_queries_and_streams(
 def test_a_table_without_options_is_refused_with_a_way_out(
     spark: SparkSession, spark_bootstrap_servers: str
 ) -> None:
-    options = f"OPTIONS ('{SERVERS}' '{spark_bootstrap_servers}', subscribe 'x', topic 'x')"
-    spark.sql(f"CREATE TABLE sql_named (value BINARY) USING asyncbroker {options}")
+    given = f"('{SERVERS}' '{spark_bootstrap_servers}', subscribe 'x', topic 'x')"
+    spark.sql(f"CREATE TABLE sql_named (value BINARY) USING asyncbroker OPTIONS {given}")
     with pytest.raises(AnalysisException, match="leave the columns out"):
         spark.table("sql_named").collect()
-    with pytest.raises(AnalysisException, match="CREATE TEMPORARY VIEW takes columns"):
+    with pytest.raises(AnalysisException, match="name them in INSERT INTO table WITH"):
         spark.sql("INSERT INTO sql_named VALUES (CAST('v' AS BINARY))")
+    spark.sql(f"CREATE TABLE sql_properties USING asyncbroker TBLPROPERTIES {given}")
+    with pytest.raises(AnalysisException, match="A table keeps those of CREATE TABLE"):
+        spark.table("sql_properties").collect()
+
+
+def test_rows_are_inserted_into_a_table_where_options_are_named(
+    spark: SparkSession, spark_bootstrap_servers: str
+) -> None:
+    fill(spark_bootstrap_servers, "sql-insert")
+    given = f"'{SERVERS}' '{spark_bootstrap_servers}', subscribe 'sql-insert', topic 'sql-insert'"
+    spark.sql(f"CREATE TABLE sql_insert USING asyncbroker OPTIONS ({given})")
+    with pytest.raises(AnalysisException, match="name them in INSERT INTO table WITH"):
+        spark.sql("INSERT INTO sql_insert SELECT * FROM sql_insert")
+    named = f"'{SERVERS}' = '{spark_bootstrap_servers}', 'topic' = 'sql-insert'"
+    spark.sql(f"INSERT INTO sql_insert WITH ({named}) SELECT * FROM sql_insert")
+    assert spark.table("sql_insert").count() == 14
 
 
 def test_a_view_is_read_and_written(spark: SparkSession, spark_bootstrap_servers: str) -> None:
