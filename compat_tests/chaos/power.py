@@ -40,7 +40,7 @@ from asyncbroker.log.journal_frames import BLOCK_BYTES, HEAD_BLOCKS
 from asyncbroker.log.tests.crash_disk import Choose, everything, sampled, synced_only
 from asyncbroker.log.tests.crash_files import CrashFiles
 from compat_tests.chaos.nemesis import ChaosBroker, flip_bit
-from compat_tests.chaos.power_check import history_at, look
+from compat_tests.chaos.power_check import answered_before, history_at, look, tell
 from compat_tests.chaos.power_load import (
     Load,
     assignments,
@@ -67,8 +67,6 @@ STARTS_CUT_SHARE: Final = 0.08
 LOOKS_AGAIN_ONE_IN: Final = 5
 DAMAGED_SHARE: Final = 0.15
 CUT_SECONDS_MIN: Final = 5.0
-
-PROBLEMS_TOLD_MAX: Final = 20
 
 STATE: Final = "state"
 
@@ -154,9 +152,7 @@ class Run:
         directory = self.folder / STATE
         _write_anew(disk, directory)
         self.counts["states"] += 1
-        self.counts["answered before"] += sum(
-            getattr(each, "ended", moment + 1) <= moment for each in load.history.operations
-        )
+        self.counts["answered before"] += answered_before(load.history, moment)
         if Random(f"damage {load.seed} {name}").random() < DAMAGED_SHARE:
             self.counts["states damaged as well"] += 1
             name += damage(directory, load, Random(name))
@@ -288,10 +284,7 @@ def main() -> int:
         folder=folder,
         disk_mb=options.disk_mb,
     )
-    for what, count in sorted(done.counts.items()):
-        print(f"{count:10}  {what}")
-    for problem in done.problems[:PROBLEMS_TOLD_MAX]:
-        print(problem)
+    tell(done.counts, done.problems)
     if done.problems:
         print(f"the recording and the state are in {folder}")
         return 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -43,6 +44,7 @@ CHECK_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 20.0
 EMPTY_ANSWERS_MAX: Final = 20
 IN_FLIGHT_MAX: Final = 5
+PROBLEMS_TOLD_MAX: Final = 20
 
 
 def history_at(history: History, moment: float) -> History:
@@ -71,6 +73,19 @@ def _undecided(operation: Any, **changes: Any) -> Any:
     if hasattr(operation, "error"):
         changes["error"] = ""
     return dataclasses.replace(operation, outcome=Outcome.INFO, ended=float("inf"), **changes)
+
+
+def answered_before(history: History, moment: float) -> int:
+    """How many operations had an answer by a moment."""
+    return sum(getattr(each, "ended", moment + 1) <= moment for each in history.operations)
+
+
+def tell(counts: Counter[str], problems: list[str]) -> None:
+    """Prints what was done, and the first problems that were found."""
+    for what, count in sorted(counts.items()):
+        print(f"{count:10}  {what}")
+    for problem in problems[:PROBLEMS_TOLD_MAX]:
+        print(problem)
 
 
 def look(directory: Path, load: Load, moment: float) -> list[str]:

@@ -27,14 +27,13 @@ from typing import Final
 
 from compat_tests.chaos.ext4 import Ext4, can_mount
 from compat_tests.chaos.nemesis import ChaosBroker
-from compat_tests.chaos.power_check import look
+from compat_tests.chaos.power_check import answered_before, look, tell
 from compat_tests.chaos.power_load import RESERVES, Load, assignments, settings_of, work
 
 LOAD_SECONDS: Final = 5.0
 COPIES: Final = 12
 FULL_SHARE: Final = 0.3
 FILLER: Final = "filler"
-PROBLEMS_TOLD_MAX: Final = 20
 
 OPTIONS: Final = (
     (
@@ -113,12 +112,10 @@ class Run:
         state = Ext4(self.folder / "state", disk.path, disk.options)
         shutil.copy(image, state.image)
         self.counts["states"] += 1
-        self.counts["answered before"] += sum(
-            getattr(each, "ended", moment + 1) <= moment for each in load.history.operations
-        )
+        self.counts["answered before"] += answered_before(load.history, moment)
         state.mount()
-        (state.path / FILLER).unlink(missing_ok=True)
         try:
+            (state.path / FILLER).unlink(missing_ok=True)
             self.problems += [
                 f"{name}: {text[:400]}" for text in look(load.directory, load, moment)
             ]
@@ -148,10 +145,7 @@ def main() -> int:
         while time.monotonic() < until and not done.problems:
             done.go(seed, options.load_seconds)
             seed += 1
-    for what, count in sorted(done.counts.items()):
-        print(f"{count:10}  {what}")
-    for problem in done.problems[:PROBLEMS_TOLD_MAX]:
-        print(problem)
+    tell(done.counts, done.problems)
     if done.problems:
         print(f"the disk is {done.folder}/state")
         return 1
