@@ -1,7 +1,8 @@
 """A real Spark and a real broker for the tests that need them; each is started once a session.
 
 By default the broker is `asyncbroker serve --memory`; `BOOTSTRAP_SERVERS=host:port` runs the same
-tests against any other, such as Apache Kafka.
+tests against any other, such as Apache Kafka, which should have the same setting: nothing is too
+old to be kept. Many records are of 1970, and else would be gone before a slow test has read them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def spark_bootstrap_servers() -> Iterator[str]:
     if other := os.environ.get("BOOTSTRAP_SERVERS"):
         yield other
         return
-    command = [sys.executable, "-m", "asyncbroker", "serve", "--memory", "--listen", "127.0.0.1:0"]
+    serve = ["serve", "--memory", "--listen", "127.0.0.1:0", "--set", "log.retention.ms=-1"]
+    command = [sys.executable, "-m", "asyncbroker", *serve]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline().split()

@@ -18,8 +18,6 @@ from asyncbroker.spark.tests.patience import patiently
 
 CHECKOUT = Path(asyncbroker.__file__).resolve().parent.parent
 SAMPLE = CHECKOUT / "compat_tests" / "data" / "flights-sample.csv"
-FOREVER = {"retention.ms": "-1"}
-
 pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.skipif(not SAMPLE.exists(), reason="the demos are in a checkout only"),
@@ -63,7 +61,7 @@ def test_windows_of_the_stream_equal_those_of_pandas(
     demo, job = script("stream_demo"), script("job")
     table = demo.load_departures(1, SAMPLE)
     with Cluster(spark_bootstrap_servers) as cluster:
-        create_topic(cluster, demo.TOPIC, partitions=3, configs=FOREVER)
+        create_topic(cluster, demo.TOPIC, partitions=3)
     query = patiently(lambda: demo.start_query(spark, spark_bootstrap_servers, tmp_path))
     try:
         demo.send(spark_bootstrap_servers, table, 1.0)

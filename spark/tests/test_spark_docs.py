@@ -44,7 +44,7 @@ def fill(servers: str) -> int:
         batches.setdefault(TopicPartition("flights", minute % 3), []).append(record)
     with Cluster(servers) as cluster:
         for topic in ("flights", "flights-mended", "late-flights"):
-            create_topic(cluster, topic, partitions=3, configs={"retention.ms": "-1"})
+            create_topic(cluster, topic, partitions=3)
         produce(cluster, {place: build_batch(records) for place, records in batches.items()})
     return HOURS * 60
 
@@ -106,7 +106,7 @@ def test_the_command_for_a_plan_is_as_it_is_written(spark_bootstrap_servers: str
     words = shlex.split(line.replace("localhost:9092", spark_bootstrap_servers))
     words[words.index("flights")] = "flights-to-plan"
     with Cluster(spark_bootstrap_servers) as cluster:
-        create_topic(cluster, "flights-to-plan", partitions=2, configs={"retention.ms": "-1"})
+        create_topic(cluster, "flights-to-plan", partitions=2)
         records = [Record(0, MIDNIGHT + MINUTE * 90, None, b"v")] * 3
         places = [TopicPartition("flights-to-plan", partition) for partition in range(2)]
         produce(cluster, {place: build_batch(records) for place in places})

@@ -30,16 +30,13 @@ EVERYTHING = sorted(
     (f"{topic}-{partition}", str(i)) for topic, partition in PLACES for i in range(60)
 )
 
-FOREVER = {"retention.ms": "-1"}
-"""Of topics with records of 1970, which are not to be deleted while a slow test goes on."""
-
 
 @pytest.fixture(scope="module")
 def cluster(spark_bootstrap_servers: str) -> Iterator[Cluster]:
     """With 60 records in each partition, a millisecond apart."""
     with Cluster(spark_bootstrap_servers) as cluster:
         for topic, partitions in (("guide1", 2), ("guide2", 1)):
-            create_topic(cluster, topic, partitions=partitions, configs=FOREVER)
+            create_topic(cluster, topic, partitions=partitions)
         put(cluster, 0, 60)
         for number in range(1, 5):
             create_topic(cluster, f"written{number}", partitions=1)

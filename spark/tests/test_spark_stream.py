@@ -26,9 +26,6 @@ pytestmark = pytest.mark.timeout(600)
 
 Stream = Callable[..., DataFrame]
 
-FOREVER = {"retention.ms": "-1"}
-"""Of topics with records of 1970, which are not to be deleted while a slow test goes on."""
-
 
 @pytest.fixture
 def cluster(spark_bootstrap_servers: str) -> Iterator[Cluster]:
@@ -91,7 +88,7 @@ def saved_offsets(folder: Path) -> list[dict[str, dict[str, int]]]:
 def test_a_restart_goes_on_where_the_last_run_ended(
     stream: Stream, cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    create_topic(cluster, "restarts", partitions=2, configs=FOREVER)
+    create_topic(cluster, "restarts", partitions=2)
     put(cluster, "restarts", 0, 10)
     put(cluster, "restarts", 1, 5)
     options = {
@@ -137,7 +134,7 @@ def test_a_checkpoint_of_sparks_own_connector_is_gone_on_with(
     stream: Stream, cluster: Cluster, tmp_path: Path
 ) -> None:
     """Written as that connector does, of which batch 0 was finished and batch 1 was not."""
-    create_topic(cluster, "moved", partitions=2, configs=FOREVER)
+    create_topic(cluster, "moved", partitions=2)
     put(cluster, "moved", 0, 9)
     put(cluster, "moved", 1, 9)
     checkpoint = tmp_path / "checkpoint"
@@ -168,7 +165,7 @@ def test_a_checkpoint_passes_between_sparks_own_connector_and_ours(
 ) -> None:
     """Each goes on from the other's, also in the middle of a batch that was not finished."""
     topic = f"passed-{first}"
-    create_topic(cluster, topic, partitions=2, configs=FOREVER)
+    create_topic(cluster, topic, partitions=2)
     second = {"kafka": "asyncbroker", "asyncbroker": "kafka"}[first]
     for number, form in enumerate((first, second, first, second)):
         put(cluster, topic, 0, 5)
@@ -194,7 +191,7 @@ def forget_last_batch(folder: Path) -> None:
 def test_a_trigger_of_once_takes_everything_in_one_batch(
     stream: Stream, cluster: Cluster, tmp_path: Path
 ) -> None:
-    create_topic(cluster, "once", partitions=1, configs=FOREVER)
+    create_topic(cluster, "once", partitions=1)
     put(cluster, "once", 0, 8)
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "2"}
     run(stream("once", **options), tmp_path, once=True)
@@ -205,11 +202,11 @@ def test_a_trigger_of_once_takes_everything_in_one_batch(
 def test_a_topic_that_was_made_again_fails_the_stream_unless_that_is_fine(
     stream: Stream, cluster: Cluster, tmp_path: Path
 ) -> None:
-    create_topic(cluster, "again", partitions=1, configs=FOREVER)
+    create_topic(cluster, "again", partitions=1)
     put(cluster, "again", 0, 5)
     run(stream("again", startingOffsets="earliest"), tmp_path)
     delete_topic(cluster, "again")
-    create_topic(cluster, "again", partitions=1, configs=FOREVER)
+    create_topic(cluster, "again", partitions=1)
     put(cluster, "again", 0, 3)
     with pytest.raises(StreamingQueryException, match="Some data may have been lost"):
         run(stream("again", fetchOffset__retryIntervalMs="1"), tmp_path)

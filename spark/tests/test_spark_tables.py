@@ -29,7 +29,7 @@ SERVERS = "kafka.bootstrap.servers"
 
 def fill(servers: str, topic: str) -> None:
     with Cluster(servers) as cluster:
-        create_topic(cluster, topic, partitions=2, configs={"retention.ms": "-1"})
+        create_topic(cluster, topic, partitions=2)
         for partition, count in ((0, 4), (1, 3)):
             records = [Record(0, i, b"k", b"%d" % i) for i in range(count)]
             produce(cluster, {TopicPartition(topic, partition): build_batch(records)})
