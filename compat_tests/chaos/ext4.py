@@ -9,10 +9,14 @@ import os
 import struct
 import subprocess
 import sys
+import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Final
+
+from compat_tests.chaos.mounts import Mount, run_command
 
 SIZE_MB: Final = 96
 UNMOUNT_SECONDS_MAX: Final = 20.0
@@ -25,40 +29,56 @@ _COPY_TRIES_MAX: Final = 200
 _WRITES, _SECTORS_WRITTEN, _UNDER_WAY, _FLUSHES = 4, 6, 8, 15
 
 
-def can_mount() -> bool:
-    """Whether a file system can be mounted here."""
-    return sys.platform == "linux" and os.geteuid() == 0
+@cache
+def why_not_mounted() -> str:
+    """Why no ext4 can be mounted here, which is tried: root may lack the right to, or a loop
+    device. Empty where one can."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        return "mounts a file system, which takes Linux and root"
+    with tempfile.TemporaryDirectory() as folder:
+        disk = Ext4(Path(folder, "image"), Path(folder, "disk"))
+        try:
+            disk.make()
+        except (AssertionError, OSError) as error:
+            return f"mounts a file system, which cannot be done here: {str(error).splitlines()[0]}"
+        disk.unmount()
+    return ""
 
 
 @dataclass(slots=True)
 class Ext4:
-    """An ext4 in `image`, which is mounted at `path` with options."""
+    """An ext4 in `image`, which is mounted at `path` with options, at most until this process
+    ends."""
 
     image: Path
     path: Path
     options: str = "data=ordered"
+    size_mb: int = SIZE_MB
+    _mount: Mount | None = field(default=None, init=False)
 
     def make(self) -> None:
         """Makes it, and mounts it."""
         with self.image.open("wb") as file:
-            file.truncate(SIZE_MB << 20)
-        _run("mkfs.ext4", "-q", "-m", "0", str(self.image))
+            file.truncate(self.size_mb << 20)
+        # No blocks kept back for root, or a full disk would not be full for us.
+        run_command("mkfs.ext4", "-q", "-m", "0", str(self.image))
         self.path.mkdir(exist_ok=True)
         self.mount()
 
     def mount(self) -> None:
         """Mounts it; ext4 replays its journal."""
         options = f"loop,errors=remount-ro,{self.options}"
-        _run("mount", "-o", options, str(self.image), str(self.path))
+        self._mount = Mount(self.path, "-o", options, str(self.image))
 
     def unmount(self) -> None:
         """Unmounts it, when the last file in it is closed."""
+        assert self._mount is not None
         deadline = time.monotonic() + UNMOUNT_SECONDS_MAX
         while True:
             # Some are closed when the last reference to them goes, and some of these are in cycles.
             gc.collect()
             try:
-                _run("umount", str(self.path))
+                self._mount.unmount()
             except AssertionError:
                 if time.monotonic() > deadline:
                     raise
@@ -92,7 +112,7 @@ class Ext4:
             before = statistics.read_text().split()
             moment = time.monotonic()
             if before[_UNDER_WAY] == "0":
-                _run("cp", "--sparse=always", str(self.image), str(to))
+                run_command("cp", "--sparse=always", str(self.image), str(to))
                 after = statistics.read_text().split()
                 counts = (_WRITES, _SECTORS_WRITTEN, _UNDER_WAY, _FLUSHES)
                 if all(before[at] == after[at] for at in counts):
@@ -104,8 +124,3 @@ class Ext4:
         command = ["findmnt", "-n", "-o", "SOURCE", str(self.path)]
         found = subprocess.run(command, check=True, capture_output=True, text=True)
         return os.path.basename(found.stdout.strip())
-
-
-def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, f"{command}: {done.stderr}"

@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from compat_tests import conftest
+from compat_tests.chaos.ext4 import Ext4
 from compat_tests.conftest import SETTINGS, BrokerProcess
 
 PATIENCE_SECONDS = 60.0
@@ -98,18 +98,13 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 @contextmanager
 def small_disk(path: Path, size_mb: int) -> Iterator[Path]:
     """An ext4 file system of `size_mb` in a file, mounted at `path`; needs root."""
-    image = path.with_suffix(".img")
-    with image.open("wb") as file:
-        file.truncate(size_mb << 20)
-    # No blocks kept back for root, or a full disk would not be full for us.
-    _run("mkfs.ext4", "-q", "-m", "0", str(image))
-    path.mkdir()
-    _run("mount", "-o", "loop", str(image), str(path))
+    disk = Ext4(path.with_suffix(".img"), path, size_mb=size_mb)
+    disk.make()
     try:
         yield path
     finally:
-        _run("umount", str(path))
-        image.unlink()
+        disk.unmount()
+        disk.image.unlink()
 
 
 def fill(path: Path, *, leave_bytes: int = 0) -> None:
@@ -134,7 +129,3 @@ def flip_bit(path: Path, chance: random.Random, within: range | None = None) -> 
     data[position] ^= 1 << chance.randrange(8)
     path.write_bytes(data)
     return position
-
-
-def _run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True)

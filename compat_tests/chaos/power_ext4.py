@@ -25,7 +25,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from compat_tests.chaos.ext4 import Ext4, can_mount
+from compat_tests.chaos.ext4 import Ext4, why_not_mounted
 from compat_tests.chaos.nemesis import ChaosBroker
 from compat_tests.chaos.power_check import answered_before, look, tell
 from compat_tests.chaos.power_load import RESERVES, Load, assignments, settings_of, work
@@ -135,8 +135,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--load-seconds", type=float, default=LOAD_SECONDS)
     options = parser.parse_args()
-    if not can_mount():
-        parser.error("it mounts file systems, on Linux and as root")
+    if why := why_not_mounted():
+        parser.error(f"it {why}")
     done = Run(Path(tempfile.mkdtemp(prefix="ext4-")))
     until = time.monotonic() + options.minutes * 60
     seed = options.seed

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
@@ -20,6 +19,7 @@ from asyncbroker.tests.simulation.admins import ANY_TIME, Admin, TopicSpec
 from asyncbroker.tests.simulation.client import Shared, place_of
 from asyncbroker.tests.simulation.consumers import Member, Reader
 from asyncbroker.tests.simulation.simulate import COMPACTED, EXPIRING
+from compat_tests.chaos.mounts import Mount
 from compat_tests.chaos.nemesis import ChaosBroker, fill
 from compat_tests.chaos.power_clients import (
     Life,
@@ -110,12 +110,11 @@ def record(
         record_life(load, library, random, seconds)
         return load
     load.settings["asyncbroker.reserve.bytes"] = random.choice(RESERVES)
-    options = ("-t", "tmpfs", "-o", f"size={disk_mb}m", "tmpfs")
-    subprocess.run(["mount", *options, str(disk)], check=True)
+    mount = Mount(disk, "-t", "tmpfs", "-o", f"size={disk_mb}m", "tmpfs")
     try:
         record_life(load, library, random, seconds, filler=disk / "filler")
     finally:
-        subprocess.run(["umount", str(disk)], check=True)
+        mount.unmount()
     return load
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import subprocess
@@ -17,6 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient
 
 from asyncbroker.tests.history.history import End, Ended, History
+from compat_tests.chaos.ext4 import why_not_mounted
 from compat_tests.chaos.load import (
     QUICK,
     ProducerLoad,
@@ -51,8 +51,8 @@ LEFT_BYTES = 512 << 10
 @pytest.fixture
 def data(tmp_path: Path) -> Iterator[Path]:
     """A data directory on a file system of 48 MB."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small file system needs root")
+    if why := why_not_mounted():
+        pytest.skip(why)
     with small_disk(tmp_path / "disk", 48) as disk:
         yield disk / "data"
 

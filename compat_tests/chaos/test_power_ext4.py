@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from asyncbroker.tests.long import IS_LONG
-from compat_tests.chaos.ext4 import Ext4, can_mount
+from compat_tests.chaos.ext4 import Ext4, why_not_mounted
 from compat_tests.chaos.load import create_topic, read_all
 from compat_tests.chaos.nemesis import CHAOS_SETTINGS, ChaosBroker, wait_until
 from compat_tests.chaos.power_ext4 import WAYS, Run
@@ -23,7 +24,7 @@ LOSSES: Final = 12 if IS_LONG else 3
 ACKNOWLEDGED_EACH: Final = 500
 
 pytestmark = [
-    pytest.mark.skipif(not can_mount(), reason="mounts a file system, which takes root"),
+    pytest.mark.skipif(bool(why_not_mounted()), reason=why_not_mounted()),
     pytest.mark.timeout(300),
 ]
 
@@ -42,6 +43,27 @@ def disk(tmp_path: Path) -> Iterator[Ext4]:
     disk.make()
     yield disk
     disk.unmount()
+
+
+MOUNTS_AND_WAITS: Final = """
+import sys, time
+from pathlib import Path
+from compat_tests.chaos.ext4 import Ext4
+Ext4(Path(sys.argv[1], "image"), Path(sys.argv[1], "disk")).make()
+print("mounted", flush=True)
+time.sleep(600)
+"""
+
+
+def test_what_a_process_has_mounted_is_gone_when_it_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", MOUNTS_AND_WAITS, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        was_mounted = (tmp_path / "disk").is_mount()
+        process.kill()
+    assert (line, was_mounted) == ("mounted\n", True)
+    wait_until(lambda: not (tmp_path / "disk").is_mount(), "the end of the mount")
 
 
 class JavaProducer:
