@@ -336,8 +336,8 @@ def _floats(stored: str) -> Any:
             with np.errstate(over="ignore", invalid="ignore"):
                 found = numbers.astype(kind.to_pandas_dtype())
             # A double too large for a float is not one without an end.
-            if (bad := np.isinf(found) & ~np.isinf(numbers)).any():
-                cursor.refuse(bad)
+            if found.itemsize < numbers.itemsize:
+                cursor.refuse(np.isinf(found) & ~np.isinf(numbers))
             return pa.array(found)
 
         return read
