@@ -48,8 +48,9 @@ def options_of_table(options: Mapping[str, str]) -> dict[str, str]:
         if _SECRET.search(name):
             raise ValueError(
                 f"A table must not keep the option '{name}', which whoever reads the table would "
-                "see. Make a temporary view, or name it in the query: SELECT ... FROM table WITH "
-                f"('{name}' = ...)"
+                "see. Make a temporary view, or leave it out, and what needs it (such as "
+                "'kafka.security.protocol'), and name them in the query: SELECT ... FROM table "
+                f"WITH ('{name}' = ...)"
             )
     return found
 

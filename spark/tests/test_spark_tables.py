@@ -18,7 +18,7 @@ from asyncbroker.protocol.records import Record, build_batch
 from asyncbroker.spark.columns import full_schema
 from asyncbroker.spark.options import warn_of_ineffective
 from asyncbroker.spark.source import AsyncbrokerDataSource
-from asyncbroker.spark.table_options import METADATA
+from asyncbroker.spark.table_options import METADATA, query_options
 from asyncbroker.spark.tests.patience import patiently
 from asyncbroker.spark.write_options import warn_of_unknown
 
@@ -134,3 +134,14 @@ def test_a_query_that_names_brokers_has_nothing_of_a_table() -> None:
 def test_a_table_keeps_no_secrets(name: str) -> None:
     with pytest.raises(ValueError, match=f"must not keep the option 'kafka.{name}'"):
         AsyncbrokerDataSource(given(**{f"kafka.{name}": "s3cret"})).schema()
+
+
+def test_a_query_of_a_table_brings_the_secrets() -> None:
+    schema = AsyncbrokerDataSource(given()).schema()
+    login = {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": 'PlainLoginModule required username="u" password="s3cret";',
+    }
+    assert query_options(login, schema) == {SERVERS: "127.0.0.1:1", "subscribe": "t", **login}
+    AsyncbrokerDataSource(login).reader(schema)
