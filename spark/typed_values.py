@@ -270,20 +270,26 @@ def _read_json(values: pa.Array, schema: pa.Schema) -> list[pa.Array]:
     if table.num_rows != count:
         raise ValueError(f"{table.num_rows} objects in {count} values")
     table = table.combine_chunks()
-    columns = [_one_chunk(table.column(field.name)).cast(field.type) for field in schema]
-    # JSON has no such numbers: it was one too large.
-    if any(map(_has_infinity, columns)):
-        raise ValueError("a number does not fit into a float")
-    return columns
+    columns = [_one_chunk(table.column(field.name)) for field in schema]
+    for column, field in zip(columns, schema, strict=True):
+        _check_numbers(column, field.type)
+    return [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
 
 
-def _has_infinity(array: pa.Array) -> bool:
-    """Whether one is in a column of floats, or in a part of the column."""
-    if pa.types.is_struct(array.type):
-        return any(map(_has_infinity, array.flatten()))
-    if pa.types.is_list(array.type):
-        return _has_infinity(array.flatten())
-    return array.type == pa.float32() and bool(pc.any(pc.is_inf(array)).as_py())
+def _check_numbers(array: pa.Array, kind: pa.DataType) -> None:
+    """Raises ValueError for a number that is too large for its type and taken all the same: for a
+    decimal by Arrow's reader, for a float by a cast, which makes it infinite."""
+    if pa.types.is_struct(kind):
+        for part, field in zip(array.flatten(), kind, strict=True):
+            _check_numbers(part, field.type)
+    elif pa.types.is_list(kind):
+        _check_numbers(array.flatten(), kind.value_type)
+    elif pa.types.is_decimal(kind):
+        array.validate(full=True)
+    elif kind == pa.float32():
+        grown = pc.not_equal(pc.is_inf(array.cast(kind)), pc.is_inf(array))
+        if pc.any(grown).as_py():
+            raise ValueError("a number does not fit into a float")
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
@@ -291,9 +297,11 @@ def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _read_as(kind: pa.DataType) -> pa.DataType:
-    """Dates are strings to Arrow's reader, which are cast afterwards."""
+    """Dates are strings to Arrow's reader, and floats are doubles; they are cast afterwards."""
     if pa.types.is_date(kind):
         return pa.string()
+    if kind == pa.float32():
+        return pa.float64()
     if pa.types.is_struct(kind):
         return pa.struct([(field.name, _read_as(field.type)) for field in kind])
     if pa.types.is_list(kind):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
+from decimal import Decimal
+from math import inf
 from typing import Any
 
 import fastavro
@@ -327,6 +329,27 @@ def test_a_number_of_json_too_large_for_a_float_is_undecodable() -> None:
     values = [b'{"f": 1e300}', b'{"s": {"g": -1e39}}', b'{"a": [1, 1e39]}', b'{"f": 3e38}']
     found = rows(values, schema, valueFormat="json", onDecodeError="drop")
     assert [row["f"] for row in found] == [pytest.approx(3e38)]
+
+
+def test_what_is_infinite_in_json_is_so_as_a_double_and_as_a_float() -> None:
+    found = rows(
+        [b'{"d": Infinity, "f": -Infinity}'],
+        schema_of("d double, f float"),
+        valueFormat="json",
+        onDecodeError="drop",
+    )
+    assert found == [{"d": inf, "f": -inf}]
+
+
+def test_a_number_of_json_too_large_for_a_decimal_is_undecodable() -> None:
+    schema = struct_of(
+        d="decimal(4,2)",
+        s=struct_of(e="decimal(4,2)").jsonValue(),
+        a={"type": "array", "elementType": "decimal(4,2)", "containsNull": True},
+    )
+    large = [b'{"d": 100}', b'{"d": "-100.00"}', b'{"s": {"e": 100}}', b'{"a": [1, 1000.5]}']
+    found = rows([*large, b'{"d": -99.99}'], schema, valueFormat="json", onDecodeError="drop")
+    assert [row["d"] for row in found] == [Decimal("-99.99")]
 
 
 def test_a_value_that_does_not_fit_the_users_type_is_undecodable() -> None:
