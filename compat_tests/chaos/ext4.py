@@ -1,5 +1,5 @@
-"""An ext4 file system in a file, that loses its power, is copied amid writes, or fails. Takes root,
-and Linux."""
+"""An ext4 file system in a file, that loses its power, is copied as it is at a moment, or fails.
+Takes root, and Linux."""
 
 from __future__ import annotations
 

@@ -5,15 +5,16 @@
 The recorder of `power.py` knows what any disk may do; here the kernel says what its own ext4 does,
 in each of its modes, and some are full now and then. Its power is lost while the clients are at
 work: whatever it has not written is gone, and all calls fail from then on. Or its bytes are copied
-while it is in use, or it finds an error and becomes read-only. Then what is left is mounted, which
-replays the journal of ext4, and a broker is started on it, and must have all that was promised by
-then (`power_check.py`). Takes root.
+while the broker is paused between two calls or in one, or it finds an error and becomes read-only.
+Then what is left is mounted, which replays the journal of ext4, and a broker is started on it, and
+must have all that was promised by then (`power_check.py`). Takes root.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import shutil
 import sys
 import tempfile
@@ -60,6 +61,8 @@ class Run:
 
     def go(self, seed: int, seconds: float, way: str = "") -> None:
         """One file system, and what becomes of it."""
+        # Who keeps what is logged, as pytest does, keeps errors, and with them files open.
+        logging.getLogger("asyncbroker").setLevel(logging.CRITICAL + 1)
         random = Random(seed)
         options = ",".join(random.choice(each) for each in OPTIONS)
         way = way or random.choice(WAYS)
@@ -74,7 +77,7 @@ class Run:
         ends: dict[Path, float] = {}
 
         def end() -> None:
-            ends.update(self._end(disk, way, random))
+            ends.update(self._end(disk, broker, way, random))
             time.sleep(random.uniform(0, 1))
 
         try:
@@ -92,14 +95,21 @@ class Run:
         for image, moment in ends.items():
             self.examine(image, disk, load, moment, f"seed {seed}, {options}, {way}, {image.name}")
 
-    def _end(self, disk: Ext4, way: str, random: Random) -> dict[Path, float]:
+    def _end(self, disk: Ext4, broker: ChaosBroker, way: str, random: Random) -> dict[Path, float]:
         """The end of a file system: what is left of it, and copies, with their moments."""
         found: dict[Path, float] = {}
         for number in range(self.copies if way == "copies" else 0):
             time.sleep(random.uniform(0, 0.4))
             copy = self.folder / f"copy-{number}"
-            if (moment := disk.copy(copy)) is not None:
+            # It writes so often that the disk is hardly ever at rest for as long as a copy takes.
+            broker.pause()
+            try:
+                moment = disk.copy(copy)
+            finally:
+                broker.resume()
+            if moment is not None:
                 found[copy] = moment
+                self.counts["copies"] += 1
         # Of an fsync that is under way then ext4 may say that it went well: what is acknowledged
         # later counts for nothing. No real loss of power leaves anybody to be told.
         found[disk.image] = disk.fail() if way == "error" else disk.lose_power()
