@@ -13,13 +13,16 @@ the batches stop making sense:
   is touched. Below the recovery point only headers are read, so who is to blame is not known yet.
   With `is_checked` all CRCs are, and what turns out damaged becomes a hole (`damage.py`): its bytes
   and what follows it stay, and its offsets are not given again. Where the end of the promised log
-  is damaged or gone, the log goes on behind it in a new segment.
+  is damaged or gone, the log goes on behind it in a new segment. Damage that goes on beyond the
+  promise is a hole up to there, and the log is cut behind it: a batch ended there, and what came
+  next is torn or damaged as well.
 
 Not known here: leftovers of interrupted work, clean stops, where the log begins (`recovery.py`).
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -88,8 +91,8 @@ class UncleanScan:
             (at for at, held in enumerate(segments) if held.base_offset <= start), default=0
         )
         next_offset = segments[first].base_offset if segments else 0
-        for at in range(first, len(segments)):
-            segment = segments[at]
+        # A cut ends this, wherever it is made: it leaves no later ones.
+        for at, segment in itertools.islice(enumerate(segments), first, None):
             if segment.base_offset < next_offset:
                 damage = CorruptLog(segment.log_path, f"the log is at {next_offset} already", 0)
                 self._cut(at - 1, segments[at - 1].size, next_offset, damage)
@@ -218,14 +221,24 @@ class UncleanScan:
             elif found.first_offset >= self.recovery_point or found.first_offset == ends_at:
                 raise CorruptLog(segment.log_path, found.reason, found.position)
             else:
-                yield self._hole_of(segment, found)
+                yield self._hole_of(at, found)
+                scan.limit = segment.size  # less than it was, if it was cut there
 
-    def _hole_of(self, segment: Segment, found: Damage) -> DamagedRange:
-        """Remembers what was found damaged."""
+    def _hole_of(self, at: int, found: Damage) -> DamagedRange:
+        """Remembers what was found damaged of what was promised; what was not is cut off."""
+        segment = self.segments[at]
         if is_old_format(segment.open_file(), found.position, segment.size):
             reason = "batches of an older message format than v2"
             raise CorruptLog(segment.log_path, reason, found.position)
-        hole = found.range_in(segment.base_offset, self.recovery_point)
+        promised = self.recovery_point
+        if found.next_offset is not None and found.next_offset > max(
+            promised, self.log_start_offset
+        ):
+            # Before it is remembered: a crash in between must find this again.
+            lost = f"offsets {promised} to {found.next_offset - 1} are gone with damage before them"
+            self._cut(at, found.end, promised, CorruptLog(segment.log_path, lost, found.position))
+            found = found._replace(next_offset=promised)
+        hole = found.range_in(segment.base_offset, promised)
         logger.error("%s at byte %d: %s", segment.log_path, found.position, found.reason)
         self.damaged.add_to(segment, [hole])
         return hole
