@@ -8,16 +8,18 @@ buffers are no part before: one wheel serves all later versions.
 
 import sys
 import sysconfig
+from glob import glob
 
 from setuptools import Extension, setup
 
 has_stable_abi = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 
-def extension(name: str, source: str) -> Extension:
+def extension(name: str, *sources: str, headers: tuple[str, ...] = ()) -> Extension:
     return Extension(
         name,
-        [source],
+        list(sources),
+        depends=list(headers),
         define_macros=[("Py_LIMITED_API", "0x030B0000")] if has_stable_abi else [],
         extra_compile_args=[] if sys.platform == "win32" else ["-O3"],
         py_limited_api=has_stable_abi,
@@ -25,7 +27,13 @@ def extension(name: str, source: str) -> Extension:
     )
 
 
-extensions = [extension("asyncbroker.protocol._records", "protocol/_records.c")]
+extensions = [
+    extension(
+        "asyncbroker.protocol._records",
+        *sorted(glob("protocol/_records*.c")),
+        headers=("protocol/_records.h",),
+    )
+]
 if sys.platform == "linux":
     extensions.append(extension("asyncbroker.log._writer", "asyncbroker/log/_writer.c"))
 

@@ -40,7 +40,7 @@ find_python() {
 need_venv() {
   local extra=$1 python stamp wanted
   stamp=$VENV/.installed-$extra
-  wanted=$(cat pyproject.toml setup.py protocol/_records.c asyncbroker/log/_writer.c "${BASH_SOURCE[0]}" | cksum)
+  wanted=$(cat pyproject.toml setup.py protocol/_records*.[ch] asyncbroker/log/_writer.c "${BASH_SOURCE[0]}" | cksum)
   if [ -x "$VENV/bin/python" ] && [ "$(cat "$stamp" 2> /dev/null)" = "$wanted" ]; then return; fi
   if [ ! -x "$VENV/bin/python" ]; then
     python=$(find_python)

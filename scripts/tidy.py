@@ -24,9 +24,9 @@ BARE_NAMES = {"protocol", "coordinator", "spark"}
 UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
 
 
-def python_files() -> list[Path]:
+def files_of(*patterns: str) -> list[Path]:
     listing = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard", "*.py"],
+        ["git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard", *patterns],
         capture_output=True,
         text=True,
         check=True,
@@ -71,8 +71,17 @@ def breaches_of(path: Path) -> list[str]:
     return found
 
 
+def lengths_of_c(path: Path) -> list[str]:
+    name = str(path.relative_to(ROOT))
+    count = path.read_text(encoding="utf-8").count("\n")
+    if count <= FILE_LINES_MAX or name in LONG_FILES:
+        return []
+    return [f"{name}:1: {count} lines, more than {FILE_LINES_MAX}"]
+
+
 def main() -> int:
-    found = [breach for path in python_files() for breach in breaches_of(path)]
+    found = [breach for path in files_of("*.py") for breach in breaches_of(path)]
+    found += [breach for path in files_of("*.c", "*.h") for breach in lengths_of_c(path)]
     print("\n".join(found) if found else "house rules hold")
     return 1 if found else 0
 

@@ -1,6 +1,6 @@
 """Damaged batches for the compiled extension, which is built with sanitizers for it.
 
-The parent builds `_records.c` into a folder of its own, and runs this file again as a child in
+The parent builds `_records*.c` into a folder of its own, and runs this file again as a child in
 which the sanitizers are loaded before Python: a read or write outside a buffer ends the child with
 a report. The bytes that the extension sees lie in allocations of exactly their size.
 """
@@ -35,7 +35,7 @@ from asyncbroker.protocol.records import (
     records_of,
 )
 
-SOURCE: Final = Path(__file__).resolve().parent.parent / "_records.c"
+SOURCES: Final = sorted(Path(__file__).resolve().parent.parent.glob("_records*.c"))
 SANITIZERS: Final = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 FLAGS: Final = ("-O1", "-g", "-std=c11", "-fPIC", "-shared", "-DPy_LIMITED_API=0x030B0000")
 ROW: Final = struct.Struct("@10q")
@@ -51,7 +51,8 @@ def build(folder: Path) -> Path:
     """The extension with sanitizers in it."""
     built = folder / "_records.abi3.so"
     include = f"-I{sysconfig.get_path('include')}"
-    subprocess.run(["cc", *FLAGS, *SANITIZERS, include, str(SOURCE), "-o", str(built)], check=True)
+    sources = map(str, SOURCES)
+    subprocess.run(["cc", *FLAGS, *SANITIZERS, include, *sources, "-o", str(built)], check=True)
     return built
 
 
