@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, cast
 from asyncbroker.context import Address, RequestContext
 from asyncbroker.dispatch import Close, Outcome, Parts, Serving, Waiting
 from asyncbroker.later import Later
-from asyncbroker.output import Output, ShortRead
+from asyncbroker.output import Output, ShortRead, UnreadableRange
 from asyncbroker.peer_watch import PeerWatch, Sight, TooSlow
 from asyncbroker.protocol.framing import FrameReader
 
@@ -336,7 +336,7 @@ class Connection(asyncio.BufferedProtocol):
         elif isinstance(outcome, Parts):
             try:
                 rest = self._output.send(outcome.parts)
-            except (OSError, ShortRead) as error:
+            except (OSError, ShortRead, UnreadableRange) as error:
                 self._fail_sending(error)
                 return
             if rest is not None:
@@ -396,7 +396,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _fail_sending(self, error: BaseException) -> None:
         """The peer has half a response, of which the rest cannot be had."""
-        if not isinstance(error, ConnectionError):
+        if isinstance(error, UnreadableRange):
+            if error.part.on_error is not None:
+                error.part.on_error(error.error)
+            self.close(str(error))
+        elif not isinstance(error, ConnectionError):
             self._owner.metrics.internal_errors += 1
             logger.error("sending to %s failed: %s", self, error, exc_info=error)
         self.abort()

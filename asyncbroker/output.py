@@ -6,7 +6,9 @@ the page cache to the socket without a copy through this process. Otherwise, and
 ranges are read and written through the transport in pieces, the next one when the last has left.
 So a slow peer costs one piece of memory, however much it asked for.
 
-A range that is not in the page cache is read in a worker, since `sendfile` would stop the loop.
+A range that is not in the page cache is read in a worker, since `sendfile` would stop the loop. So
+is what `sendfile` refuses: it does not say whether the file or the socket is at fault, and a read
+does.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import asyncio
 import os
 import select
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Protocol, TypeGuard
 
 from asyncbroker.log.native import Answer, MakeAnswer
@@ -47,6 +49,10 @@ class FilePart(Protocol):
     file: ReadableFile
     position: int
     size: int
+
+    @property
+    def on_error(self) -> Callable[[OSError], object] | None:
+        """Is told if the disk does not give the bytes; the caller of `send` does that."""
 
 
 Part = bytes | bytearray | memoryview | SizedPart
@@ -176,9 +182,12 @@ class Output:
             # and tells us when it has gone.
             size = min(PIECE_BYTES, part.size - start)
             position = part.position + start
-            data = part.file.pread_nowait(size, position)
-            if data is None:
-                data = await self._workers.run(part.file.pread, size, position)
+            try:
+                data = part.file.pread_nowait(size, position)
+                if data is None:
+                    data = await self._workers.run(part.file.pread, size, position)
+            except OSError as error:
+                raise UnreadableRange(part, error) from error
             self._transport.write(_checked(data, size))
             start += size
 
@@ -214,7 +223,9 @@ class Output:
         while start < part.size:
             try:
                 count = os.sendfile(self._socket, source, part.position + start, part.size - start)
-            except BlockingIOError:
+            except ConnectionError:
+                raise
+            except OSError:
                 break
             if count == 0:
                 raise ShortRead(f"a log file ends {part.size - start} bytes early")
@@ -224,6 +235,15 @@ class Output:
 
 class ShortRead(Exception):
     """A range of a log file has fewer bytes than it promised; the response cannot be finished."""
+
+
+class UnreadableRange(Exception):
+    """The disk does not give a range of a log file; the response cannot be finished."""
+
+    def __init__(self, part: FilePart, error: OSError) -> None:
+        super().__init__(f"a log file cannot be read: {error}")
+        self.part = part
+        self.error = error
 
 
 def _unacknowledged_bytes(transport: asyncio.Transport) -> int:
@@ -245,7 +265,10 @@ def _is_range(part: Any) -> TypeGuard[FilePart]:
 
 
 def _read_nowait(part: FilePart) -> bytes | bytearray | None:
-    data: bytes | bytearray | None = part.file.pread_nowait(part.size, part.position)
+    try:
+        data: bytes | bytearray | None = part.file.pread_nowait(part.size, part.position)
+    except OSError as error:
+        raise UnreadableRange(part, error) from error
     return None if data is None else _checked(data, part.size)
 
 

@@ -415,7 +415,12 @@ class _Fetch:
         for look in self._looks:
             if look.partition is not None and look.answer is not None:
                 records = look.answer.records or b""
-                size = len(records) if isinstance(records, Sized) else records.size
+                if isinstance(records, Sized):
+                    size = len(records)
+                else:
+                    size = records.size
+                    assert look.located is not None
+                    look.located.on_error = look.partition.read_failed
                 look.partition.traffic.fetched(size)
         topics: list[FetchableTopicResponse] = []
         last: FetchedPartition | None = None

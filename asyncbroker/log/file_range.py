@@ -15,15 +15,17 @@ from asyncbroker.log.segment import Segment
 class FileRange:
     """`size` bytes of `file` from `position` on. It keeps the file open as long as it lives; the
     bytes stay what they are even when the segment is deleted meanwhile. Not `is_trusted`: they are
-    to be checked before they are sent (`checking.checked`)."""
+    to be checked before they are sent (`checking.checked`). `on_error` is told by whoever sends it
+    if the disk does not give the bytes."""
 
-    __slots__ = ("file", "is_trusted", "position", "size")
+    __slots__ = ("file", "is_trusted", "on_error", "position", "size")
 
     def __init__(self, file: File, position: int, size: int, *, is_trusted: bool = True) -> None:
         self.file = file
         self.position = position
         self.size = size
         self.is_trusted = is_trusted
+        self.on_error: Callable[[OSError], object] | None = None
 
     def read(self) -> bytes:
         """The bytes; may wait for the disk."""

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from asyncbroker.handlers import HANDLERS
+from asyncbroker.handlers.fetch import INLINE_BYTES_MAX
 from asyncbroker.log.memory_files import MemoryFile, MemoryFiles
 from asyncbroker.metadata_store import MemoryMetadataStore
 from asyncbroker.protocol.api import API_BY_NAME
@@ -31,6 +33,7 @@ from asyncbroker.tests.data_path_harness import (
     produce_request,
     under_test,
 )
+from asyncbroker.tests.edge_harness import edge, on_both_loops, request_frame, until
 
 LARGE = 100_000
 
@@ -379,6 +382,35 @@ async def test_a_read_error_is_the_partitions_own_and_old_versions_get_another_c
         assert (await test.fetch(version=5)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         outcome = await test.ask(produce_request(batch_of(), index=1), 9)
         assert outcome.responses[0].partition_responses[0].error_code == 0
+
+
+@on_both_loops
+async def test_a_read_error_while_records_are_sent_is_the_partitions_own_as_well(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The response has begun, so the connection ends with it, and who asks again is told why."""
+    broken = False
+
+    def called(operation: str, path: str) -> None:
+        if broken and operation.startswith("pread") and "flights-0" in path:
+            raise OSError(errno.EIO, "Input/output error")
+
+    async with under_test(files=MemoryFiles(called)) as test:
+        await test.topic(partitions=2)
+        for index in (0, 1):
+            await test.produce(batch_of(value=bytes(INLINE_BYTES_MAX)), index=index)
+        broken = True
+        frame = request_frame("Fetch", 12, fetch_request({("flights", 0): 0}))
+        async with edge(HANDLERS, broker=test.broker) as running:
+            peer = await running.connect()
+            peer.send(frame)
+            await until(lambda: len(running.connections) == 0)
+            assert running.metrics.internal_errors == 0
+        assert "flights-0 goes offline until a restart" in caplog.text
+        assert not any(line.exc_info for line in caplog.records)
+        broken = False
+        assert (await test.fetch()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await test.fetch(index=1)).error_code == ErrorCode.NONE
 
 
 async def test_what_is_not_in_memory_is_read_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:

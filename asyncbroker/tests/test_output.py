@@ -36,6 +36,8 @@ class FakeFile:
     has_descriptor: bool = True
     reads: list[str] = field(default_factory=list)
     error: OSError | None = None
+    # What is given to `sendfile`, if that is to refuse it.
+    other_descriptor: int | None = None
 
     def __post_init__(self) -> None:
         self.descriptor = os.open(self.path, os.O_RDONLY)
@@ -48,12 +50,16 @@ class FakeFile:
 
     def pread_nowait(self, size: int, position: int) -> bytes | None:
         self.reads.append("nowait")
+        if self.error is not None and self.is_in_memory:
+            raise self.error
         return os.pread(self.descriptor, size, position) if self.is_in_memory else None
 
     def is_resident(self, position: int, size: int) -> bool:
         return self.is_in_memory
 
     def fileno(self) -> int | None:
+        if self.other_descriptor is not None:
+            return self.other_descriptor
         return self.descriptor if self.has_descriptor else None
 
     def close(self) -> None:
@@ -67,6 +73,10 @@ class Range:
     file: FakeFile
     position: int
     size: int
+    errors: list[OSError] = field(default_factory=list)
+
+    def on_error(self, error: OSError) -> None:
+        self.errors.append(error)
 
 
 @pytest.fixture
@@ -201,17 +211,39 @@ async def test_a_file_that_ends_early_closes_the_connection(
 
 
 @on_both_loops
+@pytest.mark.parametrize("is_in_memory", [True, False])
+@pytest.mark.parametrize("size", [100, SENDFILE_BYTES_MIN, 2 * PIECE_BYTES])
 async def test_a_disk_that_cannot_be_read_closes_the_connection(
-    file: FakeFile, caplog: pytest.LogCaptureFixture
+    file: FakeFile, tmp_path: Path, is_in_memory: bool, size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file.is_in_memory = False
+    """Whoever sends a range of a partition tells it, in one line and without a traceback."""
+    file.is_in_memory = is_in_memory
     file.error = OSError(errno.EIO, "Input/output error")
-    handlers = stand_ins(Fetch=fetch_of(Range(file, 0, 100)))
+    file.other_descriptor = os.open(tmp_path, os.O_RDONLY)
+    unreadable = Range(file, 0, size)
+    handlers = stand_ins(Fetch=fetch_of(unreadable))
     async with edge(handlers) as running:
         peer = await running.connect()
         peer.send(FETCH)
         await until(lambda: len(running.connections) == 0)
-    assert "Input/output error" in caplog.text
+        assert running.metrics.internal_errors == 0
+    os.close(file.other_descriptor)
+    assert unreadable.errors == [file.error]
+    (line,) = caplog.records
+    assert "Input/output error" in line.message
+    assert line.exc_info is None
+
+
+@on_both_loops
+async def test_what_sendfile_refuses_is_read(
+    file: FakeFile, tmp_path: Path, content: bytes
+) -> None:
+    file.other_descriptor = os.open(tmp_path, os.O_RDONLY)
+    async with edge(stand_ins(Fetch=fetch_of(Range(file, 0, FILE_BYTES)))) as running:
+        peer = await running.connect()
+        peer.send(FETCH)
+        assert await records_of(peer) == [content]
+    os.close(file.other_descriptor)
 
 
 @on_both_loops
