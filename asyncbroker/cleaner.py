@@ -213,9 +213,8 @@ class Cleaner:
         except (CleaningAborted, _Stopped) as reason:
             logger.info("the compaction of %s was given up: %s", partition.name, reason)
         except (OSError, CorruptLog, CleaningImpossible) as error:
-            if isinstance(error, OSError) and (
-                cleaning.is_swapping or (cleaning.is_preparing and not _passes(error))
-            ):
+            is_between = cleaning.is_preparing or cleaning.is_swapping
+            if isinstance(error, OSError) and is_between and not _passes(error):
                 partition.go_offline(error)
             self._give_up(partition, error)
         else:

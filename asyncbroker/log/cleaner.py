@@ -94,13 +94,16 @@ class Cleaning:
     next_horizon_ms: int | None = None
     # While what knows the producers is made durable: only an error that passes may be met again.
     is_preparing: bool = False
-    # While files get their final names: an error then leaves the log as only an open can sort out.
+    # While files get their final names: unless an error passes only an open can sort that out.
     is_swapping: bool = False
 
     def steps(self) -> Steps:
         """See the head of this file. Raises CorruptLog, OSError, CleaningImpossible; and
         CleaningAborted when others deleted what it works on."""
         plan = self.plan
+        self.is_swapping = True
+        self.log.finish_renaming()
+        self.is_swapping = False
         keys = KeyOffsets(self.key_bytes_max, plan.start_offset)
         with self._watching(plan.segments):
             yield from self._map(keys)

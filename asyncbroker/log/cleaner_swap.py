@@ -13,14 +13,16 @@ as somebody has the segment.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from asyncbroker.log.append_checks import POSITION_MAX
 from asyncbroker.log.errors import CorruptLog
 from asyncbroker.log.index import OFFSET_INDEX, TIME_INDEX
 from asyncbroker.log.recovery import CLEANED_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX
+from asyncbroker.log.renaming import Renaming
 from asyncbroker.log.segment import LOG_SUFFIX, Segment
 from asyncbroker.protocol.batches import BatchHeader
 from asyncbroker.protocol.compression import Buffer
@@ -96,41 +98,51 @@ class CleanedSegment:
     def swap_in(self, replaced: Sequence[Segment]) -> None:
         """Gives the files their final names and removes those that they replace, which
         `PartitionLog.replace_segments` has done for readers. Nothing can be taken back from here
-        on: what an error leaves undone is done by the next open."""
-        with self._rewriting(replaced):
-            self._rename(replaced)
+        on: what an error leaves undone is done later (`renaming.py`)."""
+        with self._rewriting(replaced) as renaming:
+            renaming.add(self._steps(replaced, renaming))
+            renaming.finish()
 
     def prepare_swap(self, replaced: Sequence[Segment]) -> None:
         """Does what `swap_in` would write first, while all can be taken back."""
         with self._rewriting(replaced):
             pass
 
-    def _rewriting(self, replaced: Sequence[Segment]) -> AbstractContextManager[None]:
+    def _rewriting(self, replaced: Sequence[Segment]) -> AbstractContextManager[Renaming]:
         bases = (segment.base_offset for segment in self._log.segments)
         return self._log.rewriting(next(base for base in bases if base > replaced[-1].base_offset))
 
-    def _rename(self, replaced: Sequence[Segment]) -> None:
-        segment, files = self.segment, self._files
+    def _steps(
+        self, replaced: Sequence[Segment], renaming: Renaming
+    ) -> Iterator[Callable[[], object]]:
+        """Each of the three stages is durable before the next one: two segments with the same
+        offsets would be no log, and without either of them there would be none."""
         for suffix in _SUFFIXES_WRITTEN:
-            path = segment.path + suffix
-            if files.exists(path + CLEANED_SUFFIX):  # an index without entries has no file
-                files.rename(path + CLEANED_SUFFIX, path + SWAP_SUFFIX)
-        # Each of the three steps is durable before the next one: two segments with the same offsets
-        # would be no log, and without either of them there would be none.
-        files.sync_directory(self._directory)
+            yield partial(self._rename, suffix, CLEANED_SUFFIX, SWAP_SUFFIX)
+        yield renaming.sync
         for old in replaced:
             for suffix in SEGMENT_SUFFIXES:
-                if old.base_offset != segment.base_offset or suffix != LOG_SUFFIX:
-                    files.remove(old.path + suffix)
+                if old.base_offset != self.segment.base_offset or suffix != LOG_SUFFIX:
+                    yield partial(self._files.remove, old.path + suffix)
         if len(replaced) > 1:
-            files.sync_directory(self._directory)
+            yield renaming.sync
         for suffix in _SUFFIXES_WRITTEN:
-            path = segment.path + suffix
-            if files.exists(path + SWAP_SUFFIX):
-                files.rename(path + SWAP_SUFFIX, path)
-        files.sync_directory(self._directory)
-        _set_suffix(segment, "")
-        self._log.open_segments.unpinned(segment)
+            yield partial(self._rename, suffix, SWAP_SUFFIX, "")
+        yield renaming.sync
+        yield self._named
+
+    def _rename(self, suffix: str, before: str, after: str) -> None:
+        segment, path = self.segment, self.segment.path + suffix
+        if self._files.exists(path + before):  # an index without entries has no file
+            self._files.rename(path + before, path + after)
+        for index in (segment.offset_index, segment.time_index):
+            if index.layout.suffix == suffix:
+                # It may be written anew, and a name of an earlier stage would undo a later one.
+                index.path = path + after
+
+    def _named(self) -> None:
+        _set_suffix(self.segment, "")
+        self._log.open_segments.unpinned(self.segment)
 
 
 def _set_suffix(segment: Segment, suffix: str) -> None:

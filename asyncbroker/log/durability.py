@@ -27,7 +27,7 @@ from asyncbroker.log.files import File, Files
 from asyncbroker.log.segment import Segment
 
 # Too many open files: nothing was synced, and nothing was lost.
-_NOT_THE_DISK: Final = frozenset({errno.EMFILE, errno.ENFILE})
+NOT_THE_DISK: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 _COPY_BYTES: Final = 1 << 20
 
@@ -133,7 +133,7 @@ class Durability:
                 if not self._is_parent_synced:
                     self._files.sync_directory(os.path.dirname(self._directory))
         except OSError as error:
-            if error.errno not in _NOT_THE_DISK:
+            if error.errno not in NOT_THE_DISK:
                 self.failure = error
             raise
         finally:

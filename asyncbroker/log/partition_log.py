@@ -40,6 +40,7 @@ from asyncbroker.log.open_segments import OpenSegments
 from asyncbroker.log.persistence import Persistence
 from asyncbroker.log.reading import find_in_log
 from asyncbroker.log.recovery import RecoveredLog, Recovery, check_topic_id
+from asyncbroker.log.renaming import Renaming
 from asyncbroker.log.reserve import Reserve
 from asyncbroker.log.retention import Expired
 from asyncbroker.log.segment import Segment
@@ -477,10 +478,14 @@ class PartitionLog:
         that it was made of are no longer all part of the log. Its `swap_in` must follow."""
         return self._segments.replace(replaced, cleaned)
 
-    def rewriting(self, next_base_offset: int) -> AbstractContextManager[None]:
+    def rewriting(self, next_base_offset: int) -> AbstractContextManager[Renaming]:
         """For the change of the files of all segments before the one that begins there: nobody else
         changes files meanwhile, and what goes of the producers' batches a snapshot knows."""
         return self._persistence.rewriting(next_base_offset)
+
+    def finish_renaming(self) -> None:
+        """Does what an error has left undone of a compaction. OSError."""
+        self._persistence.finish_renaming()
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Removes `offset` and all that follows, with the whole batch that contains it. Blocking,

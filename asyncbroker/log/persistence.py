@@ -28,6 +28,7 @@ from asyncbroker.log.log_segments import LogSegments
 from asyncbroker.log.open_segments import OpenSegments
 from asyncbroker.log.producers import ProducerState, Snapshot
 from asyncbroker.log.recovery import RecoveredLog, Recovery, cut_segments
+from asyncbroker.log.renaming import Renaming
 from asyncbroker.log.reserve import Reserve
 from asyncbroker.log.segment import Segment
 from asyncbroker.log.snapshots import SnapshotFiles
@@ -55,11 +56,13 @@ class Persistence:
     damaged: DamagedRanges
     # End and start of a log that was closed in order and is untouched since.
     closed_clean_at: tuple[int, int] | None
+    renaming: Renaming = field(init=False)
     _checkpointed_bytes: int = field(init=False)
     _snapshot_position: int = 0
 
     def __post_init__(self) -> None:
         self._checkpointed_bytes = self.segments.written_bytes
+        self.renaming = Renaming(self.files, self.directory)
 
     # ---- by whoever appends
 
@@ -187,13 +190,19 @@ class Persistence:
     # ---- what goes
 
     @contextmanager
-    def rewriting(self, next_base_offset: int) -> Iterator[None]:
+    def rewriting(self, next_base_offset: int) -> Iterator[Renaming]:
         """See `PartitionLog.rewriting`."""
         with self.durability.lock:
+            self.renaming.finish()
             self.snapshots.tidy(self._bases(self.segments.all))
             if not self.snapshots.is_secured(next_base_offset):
                 self._secure_producers(next_base_offset)
-            yield
+            yield self.renaming
+
+    def finish_renaming(self) -> None:
+        """See `PartitionLog.finish_renaming`."""
+        with self.durability.lock:
+            self.renaming.finish()
 
     def _secure_producers(self, next_base_offset: int) -> None:
         """Writes what knows the producers of all before `next_base_offset`."""
@@ -222,6 +231,7 @@ class Persistence:
             durability.fail_if_failed()
             if durability.is_journal_needed:
                 raise RuntimeError(f"{self.directory}: the journal would bring back what is cut")
+            self.renaming.finish()
             self.write_epochs()
             end_offset = cut_segments(self.files, self.segments.all, offset)
             # The rest follows from the files, as after a crash.

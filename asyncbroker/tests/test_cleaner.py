@@ -234,6 +234,33 @@ async def test_an_error_between_two_names_takes_the_partition_offline_until_a_st
         assert await values(t) == [b"2", b"3"]
 
 
+async def test_a_lack_of_descriptors_between_two_names_passes() -> None:
+    files, metadata = MemoryFiles(), MemoryMetadataStore()
+    is_between = False
+    async with under_test(files=files, metadata=metadata) as t:
+        await t.topic(cleanup_policy="compact", segment_ms="1")
+        for at in range(4):
+            await put(t, b"a", b"%d" % at)
+
+        def refuse(operation: str, path: str) -> None:
+            nonlocal is_between
+            is_between |= operation == "rename"
+            if operation == "sync_directory" and is_between:
+                raise OSError(errno.EMFILE, "too many open files", path)
+
+        files.on_call = refuse
+        await look(t)
+        files.on_call = None
+        names = files.list_files(f"{MEMORY_DIRECTORY}/flights-0")
+        assert any(name.endswith(".swap") for name in names)
+        assert await values(t) == [b"2", b"3"]
+        await put(t, b"a", b"4")
+        await look(t)
+        names = files.list_files(f"{MEMORY_DIRECTORY}/flights-0")
+        assert not any(name.endswith((".swap", ".cleaned")) for name in names)
+        assert await values(t) == [b"3", b"4"]
+
+
 SLOW: dict[str, Any] = {"log_cleaner_io_max_bytes_per_second": "100000"}
 
 

@@ -17,7 +17,7 @@ from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.tests.cleaner_harness import COMPACTED, Kept, clean, kept, put, roll
 from asyncbroker.log.tests.crash_disk import sampled
 from asyncbroker.log.tests.crash_files import CrashFiles, Died
-from asyncbroker.log.tests.log_harness import append, from_producer, open_log
+from asyncbroker.log.tests.log_harness import DIRECTORY, append, from_producer, open_log
 
 STATES_PER_CRASH = 3
 
@@ -131,3 +131,85 @@ def test_an_error_of_every_call_of_a_cleaning(code: int) -> None:
         check(reopen(files.killed(), end_offset), before, end_offset)
         at += 1
     assert at > 50
+
+
+@pytest.mark.parametrize("way", ["cleaned", "deleted", "crashed", "closed"])
+def test_what_an_error_of_any_call_has_left_undone_is_done_later(way: str) -> None:
+    """No descriptors are left for one call: the log is read and appended to, and whoever changes
+    its files next, or the next start, gives them their names."""
+    random = Random(7)
+    at = unfinished = 0
+    while True:
+        files, log = prepare()
+        before, end_offset = kept(log), log.end_offset
+        calls = 0
+
+        def fail(operation: str, path: str, at: int = at) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == at + 1:
+                raise OSError(errno.EMFILE, operation, path)
+
+        files.on_call = fail
+        with suppress(OSError):
+            clean(log)
+        files.on_call = None
+        if calls <= at:
+            break
+        at += 1
+        check(log, before, end_offset)
+        unfinished += has_leftovers(files)
+        put(log, (b"z", b"new"))
+        log.flush()
+        before, end_offset = [*before, kept(log)[-1]], log.end_offset
+        if way == "cleaned":
+            clean(log)
+            assert not has_leftovers(files)
+        elif way == "deleted":
+            log.delete_segments(log.advance_log_start(log.segments[1].base_offset))
+            assert not has_leftovers(files)
+            before = [each for each in before if each.offset >= log.log_start_offset]
+        elif way == "closed":
+            log.close()
+        for state in [*files.states(STATES_PER_CRASH, random), files.killed()]:
+            is_clean = way == "closed"
+            again = open_log(
+                state,
+                config=COMPACTED,
+                is_clean=is_clean,
+                recovery_point=end_offset,
+                log_start_offset=log.log_start_offset,
+            )
+            check(again, before, end_offset)
+            assert not has_leftovers(state)
+    assert unfinished > 5
+
+
+def has_leftovers(files: CrashFiles) -> bool:
+    return any(name.endswith((".cleaned", ".swap")) for name in files.list_files(DIRECTORY))
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_names_that_could_not_be_synced_are_not_synced_again_before_the_others_go(
+    code: int,
+) -> None:
+    files, log = prepare()
+    before, end_offset = kept(log), log.end_offset
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "sync_directory" and any(
+            name.endswith(".log.swap") for name in files.contents()
+        ):
+            raise OSError(code, operation, path)
+
+    files.on_call = fail
+    with pytest.raises(OSError, match="names may not be durable"):
+        clean(log)
+    files.on_call = None
+    for _ in range(2):
+        with pytest.raises(OSError, match="names may not be durable") as caught:
+            clean(log)
+        assert caught.value.errno == errno.EIO
+    check(log, before, end_offset)
+    for state in [*files.states(STATES_PER_CRASH, Random(7)), files.killed()]:
+        check(reopen(state, end_offset), before, end_offset)
