@@ -17,7 +17,7 @@ import asyncio
 import functools
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 
@@ -90,7 +90,7 @@ class LogStarts:
     def _finish(
         self,
         partition: Partition,
-        moved: asyncio.Future[list[Segment]],
+        moved: asyncio.Future[_Moved],
         failure: KafkaError | None,
     ) -> LogStart | KafkaError:
         """Begins to remove what is no part of the log; the outcome of the move."""
@@ -99,7 +99,8 @@ class LogStarts:
         if error is not None:
             assert isinstance(error, KafkaError), error
             return error
-        segments += moved.result()
+        start, no_part = moved.result()
+        segments += no_part
         if failure is not None:
             if segments:
                 self._unrecorded[partition] = segments
@@ -110,7 +111,8 @@ class LogStarts:
             metrics.deleted_bytes += sum(segment.size for segment in segments)
             removal = partition.run(self._logs.delete_segments, partition.log, segments)
             removal.add_done_callback(functools.partial(self._renamed, partition))
-        return partition.log_start_offset
+        # Not where the log begins by now: another move may not be recorded yet.
+        return start
 
     def _renamed(self, partition: Partition, done: asyncio.Future[list[str]]) -> None:
         error = done.exception()
@@ -123,14 +125,22 @@ class LogStarts:
             logger.error("removing segments of %s", partition.name, exc_info=error)
 
 
-def _move(partition: Partition, offset: int) -> asyncio.Future[list[Segment]]:
-    """Lets the log begin at `offset`; gives the segments that are no part of it any more."""
-    moved: asyncio.Future[list[Segment]] = asyncio.get_running_loop().create_future()
+class _Moved(NamedTuple):
+    """Where a log begins after a move, and the segments that are no part of it any more."""
+
+    start: LogStart
+    segments: list[Segment]
+
+
+def _move(partition: Partition, offset: int) -> asyncio.Future[_Moved]:
+    """Lets the log begin at `offset`, or later if it does already."""
+    moved: asyncio.Future[_Moved] = asyncio.get_running_loop().create_future()
 
     def move() -> None:
         try:
             partition.check_readable()
-            moved.set_result(partition.log.advance_log_start(offset))
+            segments = partition.log.advance_log_start(offset)
+            moved.set_result(_Moved(partition.log_start_offset, segments))
         except KafkaError as error:
             moved.set_exception(error)
 

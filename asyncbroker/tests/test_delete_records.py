@@ -211,6 +211,23 @@ async def test_a_start_that_cannot_be_recorded_is_not_promised() -> None:
         assert b"flights 0 3" in test.files.read_whole(CHECKPOINT)
 
 
+async def test_a_start_that_moves_on_while_one_is_recorded_is_not_promised() -> None:
+    async with under_test() as test:
+        topic = await test.topic()
+        await test.produce(batch_of(5))
+        write = test.files.write_atomically
+
+        def write_and_move(path: str, data: Buffer) -> None:
+            write(path, data)
+            # As retention does, which has yet to record it.
+            topic.partitions[0].log.advance_log_start(5)
+
+        test.files.write_atomically = write_and_move  # type: ignore[method-assign]
+        assert await delete(test, 3) == (3, NO_ERROR)
+        assert b"flights 0 3" in test.files.read_whole(CHECKPOINT)
+        assert await earliest(test) == 5
+
+
 async def test_it_happens_also_when_the_client_is_gone() -> None:
     async with under_test() as test:
         await test.topic()
