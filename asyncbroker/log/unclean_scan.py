@@ -134,10 +134,10 @@ class UncleanScan:
             except CorruptLog as damage:
                 if is_old_format(segment.open_file(), damage.position or 0, segment.size):
                     raise
-                if next_offset != self._end_of(at):
+                if next_offset == self._end_of(at):
+                    self._cut_surplus(segment, good_size, damage)
+                else:
                     self._cut(at, good_size, next_offset, damage)
-                    break
-                self._cut_surplus(segment, good_size, damage)
             segment.flushed_size, segment.recovered_size = durable_size, segment.size
             if at + 1 < len(segments):
                 segment.finish()

@@ -179,7 +179,12 @@ def test_what_is_newer_is_not_promised_before_what_a_crash_may_bring_back() -> N
     assert log.flush() == durable + 1
 
 
-def test_what_a_failed_sync_left_in_memory_only_is_written_before_it_is_promised() -> None:
+@pytest.mark.parametrize("tail", [b"", b"torn"])
+def test_what_a_failed_sync_left_in_memory_only_is_written_before_it_is_promised(
+    tail: bytes,
+) -> None:
+    """Also where the kill came in the middle of an append, which is cut."""
+
     def fail(operation: str, path: str) -> None:
         if operation == "datasync":
             raise OSError(errno.EIO, "not written")
@@ -194,6 +199,8 @@ def test_what_a_failed_sync_left_in_memory_only_is_written_before_it_is_promised
     files.on_call = fail
     with pytest.raises(OSError, match="not written"):
         log.flush()
+    path = f"data/flights-0/{log.active_base_offset:020d}.log"
+    files.open(path).pwrite(tail, log.active_size)
     killed = files.killed(everything)
     log = open_log(killed, is_clean=False, recovery_point=3)
     assert log.end_offset == 7
