@@ -367,7 +367,10 @@ def finish_leftovers(files: Files, directory: str) -> dict[str, int]:
     logs = [name for name in swaps if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)]
     if logs:
         first = min(_offset_of(name) for name in logs)
-        end = max(_end_offset_of(files, directory, name) for name in logs)
+        # Only older segments are ever replaced, never the newest one.
+        newest = max(_offsets_with(sizes, LOG_SUFFIX), default=-1)
+        limit = newest if newest > first else INT64_MAX
+        end = max(_end_offset_of(files, directory, name, limit) for name in logs)
         doomed += [
             name
             for name in sizes
@@ -415,23 +418,19 @@ def cut_segments(files: Files, segments: list[Segment], offset: int) -> int:
     return end_offset
 
 
-def _end_offset_of(files: Files, directory: str, name: str) -> int:
-    """The offset after the last batch in a log file; all of it was written before its `.swap`."""
-    base_offset = _offset_of(name)
-    segment = Segment(
-        files,
-        OpenSegments(),
-        directory,
-        base_offset,
-        sizes=files.list_files(directory),
-        index_interval_bytes=1 << 31,
-        created_ms=0,
-    )
-    end_offset = base_offset
-    segment.log_path = f"{directory}/{name}"
-    for header, _, _ in segment.walk(0, segment.open_file().size()):
-        end_offset = header.next_offset
-    segment.close()
+def _end_offset_of(files: Files, directory: str, name: str, limit: int) -> int:
+    """The offset after the last good batch in a log file, all of which was written before its
+    `.swap`. It must not be one that damage claims, since what lies before is removed: what may
+    belong to a damaged end stays."""
+    end_offset = _offset_of(name)
+    file = files.open(f"{directory}/{name}")
+    try:
+        scan = BatchScan(file, end_offset, file.size(), end_offset=limit)
+        for found in scan.run(0, end_offset):
+            if isinstance(found, GoodBatch):
+                end_offset = found.header.next_offset
+    finally:
+        file.close()
     return end_offset
 
 

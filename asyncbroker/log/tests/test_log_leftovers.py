@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from asyncbroker.log.config import LogConfig
 from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.tests.log_harness import (
@@ -14,6 +16,7 @@ from asyncbroker.log.tests.log_harness import (
     read_all,
     with_config,
 )
+from asyncbroker.log.tests.test_log_damage import offsets
 
 FIRST = f"{DIRECTORY}/{0:020d}"
 
@@ -91,6 +94,24 @@ def test_a_crash_in_the_middle_of_a_replacement_is_finished_by_the_next_start() 
         crashed_files.on_call = None
         assert {offset for offset, _ in read_all(log)} == kept | {9, 10, 11}, stop_at
     assert count < stop_at
+
+
+@pytest.mark.parametrize("bits", [0x01, 0x10, 0xFF])
+def test_damage_in_a_replacement_takes_no_other_segment_with_it(bits: int) -> None:
+    """Its last offset says which segments it replaces, and a damaged one might say all."""
+    files = MemoryFiles()
+    config = with_config(segment_bytes=300)
+    data, kept = swap_of(files, config)
+    size = len(data) // len(kept)
+    for at in range(len(data)):
+        damaged = copied(files)
+        lying = data[:at] + bytes([data[at] ^ bits]) + data[at + 1 :]
+        damaged.write_whole(f"{FIRST}.log.swap", lying)
+        log = open_log(damaged, config=config, recovery_point=12)
+        found = set(offsets(log))
+        assert {9, 10, 11} <= found, at
+        if at % size >= 8:  # a base offset may lie inside a gap
+            assert kept - {at // size * 3} <= found, at
 
 
 def test_replacements_of_an_unfinished_split_are_dropped() -> None:
