@@ -32,7 +32,7 @@ from asyncbroker.log.batch_scan import BatchScan, Damage, GoodBatch, has_batch, 
 from asyncbroker.log.checkpoints import LEADER_EPOCHS, encode_epochs
 from asyncbroker.log.damage import DamagedRange, DamagedRanges
 from asyncbroker.log.errors import CorruptLog
-from asyncbroker.log.files import Files
+from asyncbroker.log.files import File, Files
 from asyncbroker.log.index import OFFSET_INDEX, TIME_INDEX
 from asyncbroker.log.leader_epochs import LeaderEpochs
 from asyncbroker.log.producers import ProducerState
@@ -275,11 +275,11 @@ class UncleanScan:
             segment.size - good_size + sum(held.size for held in later),
             "hold no batch" if is_torn else "are kept in " + QUARANTINED_SUFFIX + " files",
         )
-        if not is_torn:
+        if not is_torn and good_size < segment.size:
             quarantine_tail(self.files, segment, good_size)
         for held in later:
             if not is_torn:
-                self.files.rename(held.log_path, held.log_path + QUARANTINED_SUFFIX)
+                self.files.rename(held.log_path, _unused(self.files, held.log_path))
             remove_segment(self.files, held)
         del self.segments[at + 1 :]
         segment.cut(good_size)
@@ -299,13 +299,41 @@ def write_epochs(files: Files, directory: str, epochs: LeaderEpochs) -> None:
 def quarantine_tail(files: Files, segment: Segment, position: int) -> None:
     """Copies what a segment has from `position` on to a file beside it, durably."""
     source = segment.open_file()
-    target = files.open(f"{segment.path}.{position}{QUARANTINED_SUFFIX}", create=True)
+    path = _unused(
+        files,
+        f"{segment.path}.{position}",
+        or_if=lambda path: _is_begun(files, path, source, position),
+    )
+    target = files.open(path, create=True)
     try:
         for at in range(position, segment.size, _COPY_BYTES):
             target.pwrite(source.pread(_COPY_BYTES, at), at - position)
         target.datasync()
     finally:
         target.close()
+
+
+def _is_begun(files: Files, path: str, source: File, position: int) -> bool:
+    """Whether a file has nothing but a beginning of what the other one has from `position` on: a
+    copy that a crash has interrupted."""
+    begun = files.open(path)
+    try:
+        return all(
+            begun.pread(_COPY_BYTES, at)
+            == source.pread(min(_COPY_BYTES, begun.size() - at), position + at)
+            for at in range(0, begun.size(), _COPY_BYTES)
+        )
+    finally:
+        begun.close()
+
+
+def _unused(files: Files, path: str, *, or_if: Callable[[str], bool] = lambda path: False) -> str:
+    """The name under which a file is kept; with a number if there is one of that name already."""
+    count, name = 0, path + QUARANTINED_SUFFIX
+    while files.exists(name) and not or_if(name):
+        count += 1
+        name = f"{path}.{count}{QUARANTINED_SUFFIX}"
+    return name
 
 
 def remove_segment(files: Files, segment: Segment) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from typing import Any
 from zlib import crc32
@@ -138,6 +139,38 @@ def test_later_batches_behind_unpromised_damage_are_cut_but_kept_aside(
     assert values_of(log) == values[:4]
     assert quarantined(files) == {f"{0:020d}.{4 * size}.quarantined": 6 * size}
     assert "cutting the log at offset 4" in caplog.text
+
+
+def test_what_is_kept_aside_takes_the_place_of_nothing_that_is() -> None:
+    """The same damage at the same place, of other records; and a crash in the middle of it."""
+    files = MemoryFiles()
+    config = with_config(segment_bytes=300)
+    kept: set[bytes] = set()
+    for life in range(3):
+        log = open_log(files, config=config, is_clean=False)
+        for offset in range(log.end_offset, 9):
+            append(log, batch(b"%d of life %d" % (offset, life)))
+        log.close(clean=False)
+        size = len(files.read_whole(f"{FIRST}.log")) // 3
+        flip(files, f"{FIRST}.log", size + 70)
+        kept |= {
+            files.read_whole(f"{FIRST}.log")[size:],
+            *(files.read_whole(f"{DIRECTORY}/{base:020d}.log") for base in (3, 6)),
+        }
+        # A crash comes when the first one is copied, and before it is cut.
+        files.on_call = fail_truncate
+        with pytest.raises(OSError, match="crash"):
+            open_log(files, config=config, is_clean=False)
+        files.on_call = None
+        assert open_log(files, config=config, is_clean=False).end_offset == 1
+    aside = quarantined(files)
+    assert {files.read_whole(f"{DIRECTORY}/{name}") for name in aside} == kept
+    assert len(aside) == len(kept) == 9
+
+
+def fail_truncate(operation: str, path: str) -> None:
+    if operation == "truncate" and path.endswith(".log"):
+        raise OSError(errno.EIO, "crash")
 
 
 def test_later_segments_behind_unpromised_damage_are_kept_aside() -> None:
