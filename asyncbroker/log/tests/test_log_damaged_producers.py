@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from asyncbroker.log.config import LogConfig
 from asyncbroker.log.damage import DAMAGED_RANGES
 from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.partition_log import PartitionLog
@@ -13,6 +14,7 @@ from asyncbroker.log.tests.log_harness import (
     DIRECTORY,
     NOW_MS,
     append,
+    append_each,
     batch,
     crashed,
     flip,
@@ -21,8 +23,10 @@ from asyncbroker.log.tests.log_harness import (
     open_log,
     overwrite,
     reopened,
+    values_of,
 )
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
+from asyncbroker.protocol.records import Record, build_batch, stamp
 
 PATH = f"{DIRECTORY}/{0:020d}.log"
 BATCH_BYTES = len(from_producer(0, b"x"))
@@ -147,3 +151,29 @@ def test_zeros_over_the_newest_batch_are_no_different() -> None:
     overwrite(files, PATH, 5 * BATCH_BYTES, bytes(BATCH_BYTES))
     log = open_log(files, is_clean=False, recovery_point=6)
     assert outcome(log, from_producer(6, b"x")) == 6
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize(("key", "value"), [(None, b"x"), (b"", b"x"), (b"\0\0\0\1", b"x")])
+def test_a_marker_that_makes_no_sense_takes_nothing_with_it(
+    key: bytes | None, value: bytes, is_clean: bool
+) -> None:
+    """It has moved in: nobody can write one here."""
+    files = MemoryFiles()
+    log = open_log(files, config=LogConfig())
+    values = append_each(log, 2)
+    log.close()
+    bad = build_batch(
+        [Record(0, NOW_MS, key, value)],
+        producer_id=7,
+        producer_epoch=0,
+        is_transactional=True,
+        is_control=True,
+    )
+    for offset, data in ((2, bad), (3, batch(b"behind"))):
+        stamp(data, offset, 1)
+        overwrite(files, PATH, len(files.read_whole(PATH)), bytes(data))
+    log = open_log(files, config=LogConfig(), is_clean=is_clean, recovery_point=4)
+    assert log.end_offset == 4
+    assert values_of(log) == [*values, value, b"behind"]
+    assert "quarantined" not in "".join(names(files))
