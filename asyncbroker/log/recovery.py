@@ -44,10 +44,12 @@ from asyncbroker.log.snapshots import SnapshotFiles
 from asyncbroker.log.unclean_scan import (
     DELETED_SUFFIX,
     INDEX_SUFFIXES,
+    QUARANTINED_SUFFIX,
     PromiseInDoubt,
     UncleanScan,
     Unread,
     add_to_producers,
+    quarantine_segment,
     remove_segment,
 )
 from asyncbroker.protocol.batches import verify_crc
@@ -118,8 +120,17 @@ class Recovery:
         if end_offset < log_start_offset or not segments:
             # Records were deleted up to an offset that then was lost: it is not given again.
             was_closed_clean = False
+            if any(segment.size for segment in segments):
+                logger.error(
+                    "%s ends at offset %d, before its beginning at %d: what it has is kept in %s "
+                    "files",
+                    self.directory,
+                    end_offset,
+                    log_start_offset,
+                    QUARANTINED_SUFFIX,
+                )
             for segment in segments:
-                remove_segment(self.files, segment)
+                quarantine_segment(self.files, segment)
             end_offset = log_start_offset
             producers = ProducerState()
             snapshots.drop_after(-1)

@@ -278,9 +278,7 @@ class UncleanScan:
         if not is_torn and good_size < segment.size:
             quarantine_tail(self.files, segment, good_size)
         for held in later:
-            if not is_torn:
-                self.files.rename(held.log_path, _unused(self.files, held.log_path))
-            remove_segment(self.files, held)
+            quarantine_segment(self.files, held)
         del self.segments[at + 1 :]
         segment.cut(good_size)
         # Else a second crash could bring the old tail back behind new batches.
@@ -294,6 +292,13 @@ def write_epochs(files: Files, directory: str, epochs: LeaderEpochs) -> None:
         entries = epochs.entries
         files.write_atomically(f"{directory}/{LEADER_EPOCHS}", encode_epochs(entries))
         epochs.is_dirty = epochs.entries is not entries
+
+
+def quarantine_segment(files: Files, segment: Segment) -> None:
+    """Removes a segment, and keeps what it has under another name."""
+    if segment.size:
+        files.rename(segment.log_path, _unused(files, segment.log_path))
+    remove_segment(files, segment)
 
 
 def quarantine_tail(files: Files, segment: Segment, position: int) -> None:
