@@ -18,6 +18,7 @@ static PyMethodDef methods[] = {
     {"check", records_check, METH_VARARGS, records_check_doc},
     {"check_plain", records_check_plain, METH_O, records_check_plain_doc},
     {"decode", records_decode, METH_VARARGS, records_decode_doc},
+    {"read", records_read, METH_VARARGS, records_read_doc},
     {"encode", records_encode, METH_VARARGS, records_encode_doc},
     {NULL, NULL, 0, NULL},
 };
@@ -25,7 +26,7 @@ static PyMethodDef methods[] = {
 static int execute(PyObject *module)
 {
     prepare_crc();
-    return PyModule_AddIntConstant(module, "INTERFACE", 3);
+    return PyModule_AddIntConstant(module, "INTERFACE", 4);
 }
 
 static PyModuleDef_Slot slots[] = {

@@ -43,6 +43,7 @@ PyObject *records_scan(PyObject *module, PyObject *arguments);
 PyObject *records_check(PyObject *module, PyObject *arguments);
 PyObject *records_check_plain(PyObject *module, PyObject *batch);
 PyObject *records_decode(PyObject *module, PyObject *arguments);
+PyObject *records_read(PyObject *module, PyObject *arguments);
 PyObject *records_encode(PyObject *module, PyObject *arguments);
 extern const char records_crc32c_doc[];
 extern const char records_crc32c_by_table_doc[];
@@ -50,6 +51,7 @@ extern const char records_scan_doc[];
 extern const char records_check_doc[];
 extern const char records_check_plain_doc[];
 extern const char records_decode_doc[];
+extern const char records_read_doc[];
 extern const char records_encode_doc[];
 
 #if defined(__GNUC__) || defined(__clang__)
@@ -123,6 +125,10 @@ ALWAYS_INLINE const uint8_t *read_word(const uint8_t *at, const uint8_t *end, in
     if (LIKELY(at < end && *at < 0x80)) {
         *word = *at;
         return at + 1;
+    }
+    if (LIKELY(end - at >= 2 && at[1] < 0x80)) {
+        *word = (uint64_t)(*at & 0x7F) | (uint64_t)at[1] << 7;
+        return at + 2;
     }
     uint64_t value = 0;
     for (int shift = 0; shift < bits && at < end; shift += 7) {

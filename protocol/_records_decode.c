@@ -1,58 +1,26 @@
 /* Records as Arrow's buffers: what is refused here is what fields.py of the Spark source refuses.
  *
- * Two passes over the same bytes, without the GIL: the first checks and measures, then the outputs
- * are allocated at their exact sizes, and the second writes. The second checks as much as the
- * first, since the owner of a buffer may change its bytes between them.
+ * Outputs get room for all that could come, of which what is never touched costs nothing, and are
+ * written in one pass over the bytes, without the GIL. Headers may be many and small, so where they
+ * are asked for a pass that only measures comes first. The one that writes checks as much, since
+ * the owner of a buffer may change its bytes between them.
  */
 
-#include "_records.h"
-
-/* A column of bytes: what it needs, and where it is written to. */
-typedef struct {
-    int64_t size;
-    int64_t nulls;
-    int64_t count;
-    /* Of the second pass only. */
-    int32_t *offsets;
-    uint8_t *data;
-    uint8_t *validity;
-    int64_t room;
-    int64_t rows;
-} Pieces;
-
-/* The records of some batches that are wanted, measured and then written. */
-typedef struct {
-    int wants_offsets;
-    int wants_timestamps;
-    int wants_types;
-    int wants_keys;
-    int wants_values;
-    int wants_headers;
-    int64_t first_offset;
-    int64_t end_offset;
-    int64_t rows;
-    int64_t rows_without_headers;
-    int64_t headers;
-    Pieces keys;
-    Pieces values;
-    Pieces header_keys;
-    Pieces header_values;
-    /* Of the second pass only. */
-    int64_t *offsets;
-    int64_t *timestamps;
-    int32_t *types;
-    int32_t *header_places;
-    uint8_t *header_validity;
-    int64_t rows_room;
-    int64_t headers_room;
-    /* Where it went wrong. */
-    const char *wrong;
-    int64_t wrong_at;
-} Output;
+#include "_records_decode.h"
 
 ALWAYS_INLINE void set_bit(uint8_t *bits, int64_t index)
 {
     bits[index >> 3] |= (uint8_t)(1 << (index & 7));
+}
+
+/* In the bitmap, which is of use from the first null on. */
+static void mark(Pieces *column, int is_valid)
+{
+    if (!column->nulls)
+        for (int64_t index = 0; index < column->count; index++)
+            set_bit(column->validity, index);
+    if (is_valid)
+        set_bit(column->validity, column->count);
 }
 
 ALWAYS_INLINE int put_piece(Pieces *column, const uint8_t *piece, int64_t size, int is_writing)
@@ -61,13 +29,10 @@ ALWAYS_INLINE int put_piece(Pieces *column, const uint8_t *piece, int64_t size, 
     if (is_writing) {
         if (column->count >= column->rows || present > column->room - column->size)
             return 0;
-        if (size >= 0) {
-            if (column->validity)
-                set_bit(column->validity, column->count);
+        if (size >= 0)
             memcpy(column->data + column->size, piece, (size_t)present);
-        } else if (!column->validity) {
-            return 0;
-        }
+        if (column->nulls || size < 0)
+            mark(column, size >= 0);
         column->offsets[column->count + 1] = (int32_t)(column->size + present);
     }
     column->nulls += size < 0;
@@ -104,7 +69,7 @@ static int put_headers(Output *output, const Record *record, int is_wanted, int 
     output->headers += record->header_count;
     output->rows_without_headers += record->header_count == 0;
     if (is_writing) {
-        if (record->header_count && output->header_validity)
+        if (record->header_count)
             set_bit(output->header_validity, output->rows);
         output->header_places[output->rows + 1] = (int32_t)output->headers;
     }
@@ -193,7 +158,7 @@ static int measure_payload(Output *output, const int64_t *row, const uint8_t *at
     return decode_payload(output, row, at, size, 0);
 }
 
-static int write_payload(Output *output, const int64_t *row, const uint8_t *at, int64_t size)
+int write_payload(Output *output, const int64_t *row, const uint8_t *at, int64_t size)
 {
     return decode_payload(output, row, at, size, 1);
 }
@@ -211,118 +176,145 @@ static int decode_payloads(Output *output, const int64_t *rows, const Py_buffer 
     return 1;
 }
 
-/* The outputs of a column of bytes, as (validity or None, offsets, data), and room to write to. */
-static PyObject *new_pieces(Pieces *column)
+/* ---- Room for outputs ------------------------------------------------------------------------ */
+
+static int open_pieces(Pieces *column, int64_t rows, int64_t room)
 {
-    PyObject *validity = NULL, *offsets = NULL, *data = NULL;
-    column->rows = column->count;
-    column->room = column->size;
-    column->offsets = new_bytes(&offsets, 4 * (column->rows + 1), 0);
-    column->data = new_bytes(&data, column->room, 0);
-    if (column->nulls)
-        column->validity = new_bytes(&validity, (column->rows + 7) / 8, 1);
-    else
-        validity = none();
-    if (offsets == NULL || data == NULL || validity == NULL) {
-        Py_XDECREF(offsets);
-        Py_XDECREF(data);
-        Py_XDECREF(validity);
-        return NULL;
-    }
-    column->offsets[0] = 0;
+    column->rows = rows;
+    column->room = room;
     column->size = column->nulls = column->count = 0;
-    return Py_BuildValue("NNN", validity, offsets, data);
+    column->offsets = new_bytes(&column->offsets_bytes, 4 * (rows + 1), 0);
+    column->data = new_bytes(&column->data_bytes, room, 0);
+    column->validity = new_bytes(&column->validity_bytes, (rows + 7) / 8, 1);
+    if (!column->offsets || !column->data || !column->validity)
+        return 0;
+    column->offsets[0] = 0;
+    return 1;
 }
 
-static PyObject *new_headers(Output *output)
+static int open_headers(Output *output, int64_t rows)
 {
-    PyObject *validity = NULL, *places = NULL, *keys = NULL, *values = NULL;
-    output->header_places = new_bytes(&places, 4 * (output->rows_room + 1), 0);
-    if (output->rows_without_headers)
-        output->header_validity = new_bytes(&validity, (output->rows_room + 7) / 8, 1);
-    else
-        validity = none();
-    keys = new_pieces(&output->header_keys);
-    values = new_pieces(&output->header_values);
-    if (places == NULL || validity == NULL || keys == NULL || values == NULL) {
-        Py_XDECREF(places);
-        Py_XDECREF(validity);
-        Py_XDECREF(keys);
-        Py_XDECREF(values);
-        return NULL;
-    }
+    output->header_places = new_bytes(&output->header_places_bytes, 4 * (rows + 1), 0);
+    output->header_validity = new_bytes(&output->header_validity_bytes, (rows + 7) / 8, 1);
+    if (!output->header_places || !output->header_validity)
+        return 0;
     output->header_places[0] = 0;
-    return Py_BuildValue("NNNN", validity, places, keys, values);
+    /* As the first pass has measured them. */
+    return open_pieces(&output->header_keys, output->headers, output->header_keys.size) &&
+           open_pieces(&output->header_values, output->headers, output->header_values.size);
 }
 
-/* Allocates what was measured, and goes back to the start; a tuple of the columns. */
-static PyObject *new_outputs(Output *output)
+int open_outputs(Output *output, int64_t rows, int64_t room)
 {
-    PyObject *columns[6] = {NULL, NULL, NULL, NULL, NULL, NULL};
-    int is_whole = 1;
-    int64_t rows = output->rows_room = output->rows;
+    int is_open = 1;
+    output->rows_room = rows;
     if (output->wants_offsets)
-        output->offsets = new_bytes(&columns[0], 8 * rows, 0);
+        is_open &= (output->offsets = new_bytes(&output->offsets_bytes, 8 * rows, 0)) != NULL;
     if (output->wants_timestamps)
-        output->timestamps = new_bytes(&columns[1], 8 * rows, 0);
+        is_open &= (output->timestamps = new_bytes(&output->timestamps_bytes, 8 * rows, 0)) != NULL;
     if (output->wants_types)
-        output->types = new_bytes(&columns[2], 4 * rows, 0);
+        is_open &= (output->types = new_bytes(&output->types_bytes, 4 * rows, 0)) != NULL;
     if (output->wants_keys)
-        columns[3] = new_pieces(&output->keys);
+        is_open &= open_pieces(&output->keys, rows, room);
     if (output->wants_values)
-        columns[4] = new_pieces(&output->values);
+        is_open &= open_pieces(&output->values, rows, room);
     if (output->wants_headers)
-        columns[5] = new_headers(output);
-    const int wanted[6] = {output->wants_offsets, output->wants_timestamps, output->wants_types,
-                           output->wants_keys,    output->wants_values,     output->wants_headers};
-    for (int index = 0; index < 6; index++) {
-        if (!wanted[index])
-            columns[index] = none();
-        is_whole &= columns[index] != NULL;
-    }
-    if (!is_whole) {
-        for (int index = 0; index < 6; index++)
-            Py_XDECREF(columns[index]);
-        return NULL;
-    }
+        is_open &= open_headers(output, rows);
     output->rows = output->headers = output->rows_without_headers = 0;
-    return Py_BuildValue("LNNNNNN", (long long)rows, columns[0], columns[1], columns[2], columns[3],
-                         columns[4], columns[5]);
+    return is_open;
 }
 
-/* Whether the second pass wrote all that the first one measured; else there are bytes that nobody
- * set, among the offsets or the data. */
-static int is_filled(const Pieces *column)
+/* Hands over bytes; None for those that were not asked for. */
+static PyObject *take(PyObject **bytes)
 {
-    return column->count == column->rows && column->size == column->room;
+    PyObject *taken = *bytes;
+    *bytes = NULL;
+    return taken != NULL ? taken : none();
 }
+
+/* (validity or None, offsets, data). */
+static PyObject *take_pieces(Pieces *column)
+{
+    if (!column->nulls)
+        Py_CLEAR(column->validity_bytes);
+    PyObject *validity = take(&column->validity_bytes), *offsets = take(&column->offsets_bytes);
+    return Py_BuildValue("NNN", validity, offsets, take(&column->data_bytes));
+}
+
+static PyObject *take_headers(Output *output)
+{
+    if (!output->rows_without_headers)
+        Py_CLEAR(output->header_validity_bytes);
+    PyObject *validity = take(&output->header_validity_bytes);
+    PyObject *places = take(&output->header_places_bytes);
+    PyObject *keys = take_pieces(&output->header_keys);
+    return Py_BuildValue("NNNN", validity, places, keys, take_pieces(&output->header_values));
+}
+
+PyObject *take_outputs(Output *output)
+{
+    PyObject *offsets = take(&output->offsets_bytes), *types = take(&output->types_bytes);
+    PyObject *timestamps = take(&output->timestamps_bytes);
+    PyObject *keys = output->wants_keys ? take_pieces(&output->keys) : none();
+    PyObject *values = output->wants_values ? take_pieces(&output->values) : none();
+    PyObject *headers = output->wants_headers ? take_headers(output) : none();
+    return Py_BuildValue("LNNNNNN", (long long)output->rows, offsets, timestamps, types, keys,
+                         values, headers);
+}
+
+static void close_pieces(Pieces *column)
+{
+    Py_CLEAR(column->offsets_bytes);
+    Py_CLEAR(column->data_bytes);
+    Py_CLEAR(column->validity_bytes);
+}
+
+void close_outputs(Output *output)
+{
+    Py_CLEAR(output->offsets_bytes);
+    Py_CLEAR(output->timestamps_bytes);
+    Py_CLEAR(output->types_bytes);
+    Py_CLEAR(output->header_places_bytes);
+    Py_CLEAR(output->header_validity_bytes);
+    close_pieces(&output->keys);
+    close_pieces(&output->values);
+    close_pieces(&output->header_keys);
+    close_pieces(&output->header_values);
+}
+
+/* ---- Decompressed payloads ------------------------------------------------------------------- */
 
 static PyObject *decode_all(Output *output, const int64_t *rows, const Py_buffer *payloads,
-                            Py_ssize_t count)
+                            Py_ssize_t count, int64_t total)
 {
-    int is_sound;
-    Py_BEGIN_ALLOW_THREADS
-    is_sound = decode_payloads(output, rows, payloads, count, 0);
-    Py_END_ALLOW_THREADS
+    int is_sound = 1;
+    int64_t rows_max = 0;
+    /* Where one claims more, it is refused below. */
+    for (Py_ssize_t index = 0; index < count; index++) {
+        int64_t claimed = rows[index * ROW_COLUMNS + ROW_RECORD_COUNT];
+        int64_t possible = payloads[index].len / RECORD_BYTES_MIN;
+        rows_max += claimed < 0 ? 0 : claimed < possible ? claimed : possible;
+    }
+    if (output->wants_headers) {
+        Py_BEGIN_ALLOW_THREADS
+        is_sound = decode_payloads(output, rows, payloads, count, 0);
+        Py_END_ALLOW_THREADS
+    }
+    if (is_sound) {
+        if (!open_outputs(output, rows_max, total))
+            return NULL;
+        Py_BEGIN_ALLOW_THREADS
+        is_sound = decode_payloads(output, rows, payloads, count, 1);
+        Py_END_ALLOW_THREADS
+        is_sound &= output->header_keys.count == output->header_keys.rows;
+    }
     if (!is_sound) {
         PyErr_Format(PyExc_ValueError, "in the batch at offset %lld: %s",
-                     (long long)output->wrong_at, output->wrong ? output->wrong : "no room");
+                     (long long)output->wrong_at,
+                     output->wrong ? output->wrong : "the bytes changed while they were read");
         return NULL;
     }
-    PyObject *columns = new_outputs(output);
-    if (columns == NULL)
-        return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    is_sound = decode_payloads(output, rows, payloads, count, 1);
-    Py_END_ALLOW_THREADS
-    if (!is_sound || output->rows != output->rows_room || !is_filled(&output->keys) ||
-        !is_filled(&output->values) || !is_filled(&output->header_keys) ||
-        !is_filled(&output->header_values)) {
-        Py_DECREF(columns);
-        PyErr_SetString(PyExc_ValueError, "the bytes changed while they were read");
-        return NULL;
-    }
-    return columns;
+    return take_outputs(output);
 }
 
 /* The buffers of a list of `count` objects; NULL with an exception set. */
@@ -354,8 +346,9 @@ const char records_decode_doc[] = PyDoc_STR(
     "at offsets from `first_offset` to before `end_offset`, as Arrow's buffers: their "
     "count, then for each column that is asked for its bytes, else None. Offsets are "
     "int64; timestamps int64, us; types int32; keys and values (validity or None, int32 "
-    "offsets, data); headers (validity or None, int32 offsets, keys, values). Raises "
-    "ValueError for what are no such records.");
+    "offsets, data); headers (validity or None, int32 offsets, keys, values). But for those of "
+    "headers they may be longer than what the count says they hold. Raises ValueError for what "
+    "are no such records.");
 
 PyObject *records_decode(PyObject *module, PyObject *arguments)
 {
@@ -383,7 +376,8 @@ PyObject *records_decode(PyObject *module, PyObject *arguments)
             if (total > INT32_MAX)
                 PyErr_SetString(PyExc_ValueError, "payloads of more than 2 GiB");
             else
-                columns = decode_all(&output, rows.buf, payloads, count);
+                columns = decode_all(&output, rows.buf, payloads, count, total);
+            close_outputs(&output);
             for (Py_ssize_t index = 0; index < count; index++)
                 PyBuffer_Release(&payloads[index]);
             PyMem_Free(payloads);

@@ -1,7 +1,8 @@
 """Turns what was fetched of a partition into Arrow record batches, many records at a time.
 
-Batches are collected until there are enough rows or bytes; then their records, decompressed, are
-decoded together (`record_columns.py`). Only the columns that are asked for are made; when none of
+Plain batches are decoded by the compiled extension as they lie in a large response. Others are
+collected until there are enough rows or bytes; then their records, decompressed, are decoded
+together (`record_columns.py`). Only the columns that are asked for are made; when none of
 them lies inside the records, the records are not even decompressed.
 
 Memory is bounded by what one response and one such collection hold. Not known here: where batches
@@ -10,7 +11,8 @@ come from, and what the rows are for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Final
 
@@ -47,6 +49,7 @@ from asyncbroker.spark.record_columns import (
     decode_records,
     numbers,
     offsets_of_ranges,
+    read_records,
     repeated,
 )
 from asyncbroker.spark.transactions import AbortedTransactions
@@ -55,6 +58,9 @@ from asyncbroker.spark.transactions import AbortedTransactions
 # that buffers stay in the processor's caches, and are used again instead of mapped anew.
 ROWS_PER_BATCH: Final = 16_384
 BYTES_PER_BATCH: Final = 4 << 20
+
+# A response of so much is decoded without what came before or comes after it.
+PLAIN_BYTES_MIN: Final = 256 << 10
 
 # The columns that lie inside the records; the others follow from the headers of batches.
 _RECORD_COLUMNS: Final = frozenset({KEY, VALUE, TIMESTAMP, HEADERS})
@@ -74,8 +80,10 @@ class Decoder:
         names: Sequence[str] | None = None,
         checks_crcs: bool = True,
         extension: ModuleType | None = EXTENSION,
+        plain_bytes_min: int = PLAIN_BYTES_MIN,
     ) -> None:
-        """`names` are what the columns are called in the result, when that is something else."""
+        """`names` are what the columns are called in the result, when that is something else; the
+        batches of smaller responses than `plain_bytes_min` are collected."""
         self.schema = pa.schema(
             [
                 pa.field(name, ARROW_TYPES[column])
@@ -90,6 +98,8 @@ class Decoder:
         self._checks_crcs = checks_crcs
         self._extension = extension
         self._needs_records = not _RECORD_COLUMNS.isdisjoint(columns)
+        self._reads_plain = self._needs_records and HEADERS not in columns
+        self._plain_bytes_min = plain_bytes_min
         # The longest that was needed so far; a shorter one is a slice of it.
         self._constants: dict[str, pa.Array] = {}
         self._rows: list[Rows] = []
@@ -100,6 +110,7 @@ class Decoder:
     def decode(self, fetched: Fetched) -> Iterator[pa.RecordBatch]:
         """Takes what was fetched, whose bytes must stay as they are until `rest`; the records so
         far, whenever there are enough of them. Raises CorruptBatch."""
+        fetched = yield from self._decode_plain(fetched)
         table = self._visible(fetched)
         if not self._needs_records:
             yield from self._decode_whole(fetched.records, table)
@@ -126,7 +137,34 @@ class Decoder:
             raise self._corrupt(error, table) from error
         yield from self._sent(decoded, size)
 
-    # ---- batches
+    # ---- batches without anything special
+
+    def _decode_plain(self, fetched: Fetched) -> Generator[pa.RecordBatch, None, Fetched]:
+        """Those at the beginning, if they are worth it, without a look at each in Python; returns
+        the others. A batch that is wrong in any way is one of those."""
+        records, extension = fetched.records, self._extension
+        if not self._reads_plain or len(records) < self._plain_bytes_min or extension is None:
+            return fetched
+        position = 0
+        while True:
+            begin = position
+            position, decoded = read_records(
+                records,
+                begin,
+                self._start,
+                self._end,
+                self._decoded_columns,
+                extension,
+                rows_enough=ROWS_PER_BATCH,
+                bytes_enough=BYTES_PER_BATCH,
+                checks_crcs=self._checks_crcs,
+            )
+            if position == begin:
+                return replace(fetched, records=records[position:]) if position else fetched
+            yield from self.rest()
+            yield from self._sent(decoded, position - begin)
+
+    # ---- all other batches
 
     def _visible(self, fetched: Fetched) -> Rows:
         """The batches that have records for this reader, in the range."""

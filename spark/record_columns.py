@@ -93,7 +93,7 @@ def _decode_compiled(
     extension: ModuleType,
 ) -> Decoded:
     try:
-        count, offsets, timestamps, types, keys, values, headers = extension.decode(
+        found = extension.decode(
             payloads,
             rows,
             start,
@@ -107,6 +107,43 @@ def _decode_compiled(
         )
     except ValueError as error:
         raise CorruptBatch(str(error)) from None
+    return _decoded(found)
+
+
+def read_records(
+    data: memoryview,
+    position: int,
+    start: int,
+    end: int,
+    wanted: Collection[str],
+    extension: ModuleType,
+    *,
+    rows_enough: int,
+    bytes_enough: int,
+    checks_crcs: bool,
+) -> tuple[int, Decoded]:
+    """The records of plain batches as they were fetched, from a position on until there is enough,
+    and where the next batch begins, if it is not as plain; none of their columns is `headers`."""
+    position, found = extension.read(
+        data,
+        position,
+        start,
+        end,
+        rows_enough,
+        bytes_enough,
+        checks_crcs,
+        OFFSET in wanted,
+        TIMESTAMP in wanted,
+        TIMESTAMP_TYPE in wanted,
+        KEY in wanted,
+        VALUE in wanted,
+    )
+    return position, _decoded(found)
+
+
+def _decoded(found: tuple[Any, ...]) -> Decoded:
+    """What the extension has found as arrays; its buffers may be longer than they need be."""
+    count, offsets, timestamps, types, keys, values, headers = found
     columns = {}
     for name, data in ((OFFSET, offsets), (TIMESTAMP, timestamps), (TIMESTAMP_TYPE, types)):
         if data is not None:

@@ -172,6 +172,7 @@ def attack_batches(extension: ModuleType, count: int, chance: random.Random) -> 
         plain = extension.check_plain(exactly(batch))
         if plain is not None:
             assert plain == python_header(batch), batch.hex()
+        read_as_it_lies(extension, batch, chance)
         rows, _, _ = extension.scan(exactly(batch), chance.random() < 0.5)
         for row in ROW.iter_unpack(rows):
             if row[4] & 7:
@@ -189,9 +190,30 @@ def attack_batches(extension: ModuleType, count: int, chance: random.Random) -> 
             if number % COMPARED == 0 and row[0] == 0:
                 assert facts == python_checks(batch, row), batch.hex()
             if number % COMPARED == 0 and row[0] == 0:
-                offsets = None if columns is None else list(memoryview(columns[1]).cast("q"))
+                offsets = None
+                if columns is not None:
+                    offsets = list(memoryview(columns[1]).cast("q"))[: columns[0]]
                 assert offsets == python_reads(batch, row), batch.hex()
     return read_count
+
+
+def read_as_it_lies(extension: ModuleType, batch: bytearray, chance: random.Random) -> None:
+    """Two batches, of which one or both are damaged: the first as `decode` reads it, or none."""
+    both = batch + batch
+    data = exactly(both)
+    position, columns = extension.read(
+        data, 0, *EVERYTHING, *chance.choice(((0, 0), (9, 500))), False, *[True] * 5
+    )
+    assert 0 <= position <= len(data)
+    if position == 0:
+        return
+    count, offsets, *_ = columns
+    assert count <= len(offsets) // 8
+    (row,) = ROW.iter_unpack(extension.scan(exactly(both[:position]), False)[0][: ROW.size])
+    payload = exactly(both[BATCH_HEADER_BYTES : row[1]])
+    if row[8]:
+        alone = extension.decode([payload], ROW.pack(*row), *EVERYTHING, *[True] * 5, False)
+        assert bytes(offsets[: 8 * alone[0]]) == bytes(alone[1][: 8 * alone[0]]), batch.hex()
 
 
 def attack_columns(extension: ModuleType, count: int, chance: random.Random) -> None:

@@ -37,8 +37,12 @@ from asyncbroker.spark.decoder import BYTES_PER_BATCH, ROWS_PER_BATCH, Decoder
 
 PARTITION = TopicPartition("flights", 3)
 WAYS = [None] if native.RECORDS is None else [None, native.RECORDS]
+# With the extension batches are collected, or read as they lie in the response.
+ROADS = [(way, least) for way in WAYS for least in ((1 << 30,) if way is None else (1 << 30, 0))]
 EVERYTHING = (0, 1 << 62)
 ALL_COLUMNS = list(COLUMN_TYPES)
+# With headers nothing is read as it lies in the response.
+NO_HEADERS = [column for column in ALL_COLUMNS if column != "headers"]
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 NOW = 1_700_000_000_000
 
@@ -124,8 +128,16 @@ def decoded(
 ) -> list[dict[str, Any]]:
     """What comes of batches, the same in every way there is; damage is for the records to show."""
     outcomes: list[Any] = []
-    for extension in WAYS:
-        decoder = Decoder(columns, PARTITION, start, end, checks_crcs=False, extension=extension)
+    for extension, least in ROADS:
+        decoder = Decoder(
+            columns,
+            PARTITION,
+            start,
+            end,
+            checks_crcs=False,
+            extension=extension,
+            plain_bytes_min=least,
+        )
         try:
             found = arrow_batches(decoder, *batches)
             outcomes.append([row for records in found for row in records.to_pylist()])
@@ -162,7 +174,8 @@ def expected(
 @settings(max_examples=60, deadline=None)
 @given(batches=logs())
 def test_columns_are_what_the_records_are(batches: list[bytes]) -> None:
-    assert decoded(batches, ALL_COLUMNS) == expected(batches, ALL_COLUMNS)
+    for columns in (ALL_COLUMNS, NO_HEADERS):
+        assert decoded(batches, columns) == expected(batches, columns)
 
 
 @settings(max_examples=60, deadline=None)
@@ -226,7 +239,8 @@ def test_a_batch_that_compaction_emptied_has_no_rows() -> None:
     batch = build_batch([Record(0, NOW, None, None)])[:BATCH_HEADER_BYTES]
     struct.pack_into(">i", batch, 8, BATCH_HEADER_BYTES - 12)
     struct.pack_into(">i", batch, 57, 0)
-    assert decoded([bytes(batch)], ALL_COLUMNS) == []
+    for columns in (ALL_COLUMNS, NO_HEADERS):
+        assert decoded([bytes(batch)], columns) == []
 
 
 @pytest.mark.parametrize("compression", Compression)
@@ -243,14 +257,58 @@ def test_offsets_alone_need_no_look_at_the_records(compression: Compression) -> 
 
 def test_records_are_sent_when_there_are_enough_rows_or_bytes() -> None:
     small = build_batch([Record(0, NOW, None, b"")] * (ROWS_PER_BATCH // 4))
-    large = build_batch([Record(0, NOW, None, bytes(BYTES_PER_BATCH // 4))])
-    for batch in (small, large):
+    large = build_batch([Record(0, NOW, None, bytes(BYTES_PER_BATCH // 32))])
+    for batch, wanted in ((small, 4), (large, 32)):
         decoder = Decoder(["value"], PARTITION, *EVERYTHING)
         added = 1
         while not list(decoder.decode(fetched(batch))):
             added += 1
-        assert added == 4
+        assert added == wanted
         assert list(decoder.rest()) == []
+
+
+def response_of(*sizes: int, compressed: int | None = None) -> list[bytearray]:
+    """Batches of ten records each, whose values have these sizes; one of them is compressed."""
+    return [
+        build_batch(
+            [Record(0, NOW, b"key", bytes(size))] * 10,
+            base_offset=10 * index,
+            compression=Compression.ZSTD if index == compressed else Compression.NONE,
+        )
+        for index, size in enumerate(sizes)
+    ]
+
+
+@pytest.mark.skipif(native.RECORDS is None, reason="the portable way collects batches")
+def test_a_large_response_is_sent_at_once_in_pieces_of_like_size() -> None:
+    batches = response_of(*[10_000] * 50)
+    # Some more than enough is not worth a second one.
+    assert [len(piece) for piece in decode_one(batches)] == [500]
+    first, second = [len(piece) for piece in decode_one(response_of(*[10_000] * 90))]
+    assert first == BYTES_PER_BATCH // 10_000 // 10 * 10 + 10
+    assert first + second == 900
+
+
+def decode_one(batches: list[bytearray]) -> list[pa.RecordBatch]:
+    """What comes of a response, of which nothing is left for later."""
+    decoder = Decoder(["key", "value", "offset"], PARTITION, *EVERYTHING)
+    found = list(decoder.decode(fetched(*batches)))
+    assert list(decoder.rest()) == []
+    return found
+
+
+@pytest.mark.skipif(native.RECORDS is None, reason="the portable way collects batches")
+def test_records_stay_in_order_where_plain_batches_meet_others() -> None:
+    """Also with what a small response before has left."""
+    small, large = response_of(5), response_of(*[5000] * 20, compressed=12)
+    for offset, batch in enumerate(large, 1):
+        struct.pack_into(">q", batch, 0, 10 * offset)
+    decoder = Decoder(["value", "offset"], PARTITION, *EVERYTHING)
+    found = [*decoder.decode(fetched(*small)), *decoder.decode(fetched(*large)), *decoder.rest()]
+    assert len(found) > 2
+    assert [row for piece in found for row in piece.column(1).to_pylist()] == list(range(210))
+    for piece in found:
+        piece.validate(full=True)
 
 
 def test_a_huge_batch_is_sent_in_pieces() -> None:
@@ -267,15 +325,20 @@ def test_a_task_does_not_wait_for_pandas() -> None:
     subprocess.run([sys.executable, "-c", DECODE_AND_LOOK], check=True)
 
 
-@pytest.mark.parametrize("extension", WAYS)
-def test_a_wrong_crc_is_corrupt_unless_nobody_looks(extension: ModuleType | None) -> None:
+@pytest.mark.parametrize(("extension", "least"), ROADS)
+def test_a_wrong_crc_is_corrupt_unless_nobody_looks(
+    extension: ModuleType | None, least: int
+) -> None:
     batches = [build_batch(SAMPLE, base_offset=3 * number) for number in range(3)]
     batches[1][-1] ^= 1
     columns = ["offset", "value"]
     with pytest.raises(CorruptBatch, match="flights-3, offset 3: the CRC of the batch"):
-        arrow_batches(Decoder(columns, PARTITION, *EVERYTHING, extension=extension), *batches)
+        arrow_batches(
+            Decoder(columns, PARTITION, *EVERYTHING, extension=extension, plain_bytes_min=least),
+            *batches,
+        )
     # What lies beyond the end is not looked at.
-    decoder = Decoder(columns, PARTITION, 0, 3, extension=extension)
+    decoder = Decoder(columns, PARTITION, 0, 3, extension=extension, plain_bytes_min=least)
     assert sum(map(len, arrow_batches(decoder, *batches))) == 3
 
 
@@ -319,6 +382,8 @@ def test_a_changed_byte_has_the_outcome_that_records_of_has(position: int, byte:
         assert outcome(lambda: decoded(damaged, columns)) == outcome(
             lambda: expected(damaged, columns)
         )
+        # Which headers are damaged is for nobody to see then, but all ways see the same.
+        outcome(lambda: decoded(damaged, NO_HEADERS))
 
 
 @settings(max_examples=300, deadline=None)
@@ -333,34 +398,50 @@ def test_noise_has_the_outcome_that_records_of_has(payload: bytes, count: int) -
         assert outcome(lambda: decoded([bytes(batch)], columns)) == outcome(
             lambda: expected([bytes(batch)], columns)
         )
+        outcome(lambda: decoded([bytes(batch)], NO_HEADERS))
 
 
+@settings(max_examples=100, deadline=None)
+@given(batches=logs(), data=st.data())
+def test_damage_anywhere_in_a_log_has_one_outcome(
+    batches: list[bytes], data: st.DataObject
+) -> None:
+    log = bytearray(b"".join(batches))
+    for _ in range(data.draw(st.integers(1, 3))):
+        log[data.draw(st.integers(0, len(log) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(OverflowError):
+        outcome(lambda: decoded([bytes(log)], NO_HEADERS))
+
+
+@pytest.mark.parametrize("columns", [ALL_COLUMNS, NO_HEADERS])
 @pytest.mark.parametrize("compression", Compression)
-def test_every_truncation_is_corrupt(compression: Compression) -> None:
+def test_every_truncation_is_corrupt(compression: Compression, columns: list[str]) -> None:
     whole = build_batch(SAMPLE, compression=compression)
     for size in range(BATCH_HEADER_BYTES, len(whole)):
         batch = whole[:size]
         struct.pack_into(">i", batch, 8, size - 12)
         with pytest.raises(CorruptBatch, match="flights-3, offsets 0 to 2: "):
-            decoded([bytes(batch)], ALL_COLUMNS)
+            decoded([bytes(batch)], columns)
 
 
+@pytest.mark.parametrize("columns", [ALL_COLUMNS, NO_HEADERS])
 @pytest.mark.parametrize("count", [4, 1 << 20, (1 << 31) - 1])
-def test_a_lying_count_is_corrupt(count: int) -> None:
+def test_a_lying_count_is_corrupt(count: int, columns: list[str]) -> None:
     batch = build_batch(SAMPLE)
     struct.pack_into(">i", batch, 23, count - 1)
     struct.pack_into(">i", batch, 57, count)
     with pytest.raises(CorruptBatch):
-        decoded([bytes(batch)], ALL_COLUMNS)
+        decoded([bytes(batch)], columns)
 
 
-def test_damage_to_one_batch_is_not_made_up_for_by_the_next() -> None:
+@pytest.mark.parametrize("columns", [ALL_COLUMNS, NO_HEADERS])
+def test_damage_to_one_batch_is_not_made_up_for_by_the_next(columns: list[str]) -> None:
     """A record that is a byte too long takes it from the batch behind it."""
     first = build_batch([Record(0, NOW, None, b"a")])
     first[BATCH_HEADER_BYTES] += 2
     second = build_batch([Record(0, NOW, None, b"b")], base_offset=1)
     with pytest.raises(CorruptBatch):
-        decoded([bytes(first), bytes(second)], ALL_COLUMNS)
+        decoded([bytes(first), bytes(second)], columns)
 
 
 def test_damaged_headers_are_corrupt_also_beside_the_range() -> None:
