@@ -13,11 +13,15 @@ other: of those with more than that, or with a new segment, and of everybody whi
 journal, or no room in it. Small batches do not wait for those. Either way all of a partition
 becomes durable that is not, also what nobody waits for.
 
+Small batches of clients that wait for a round are not even in their logs before it begins: those of
+one partition are appended together, with one write (`append_in_round`), of which the journal gets
+the same bytes. They might have come in that moment.
+
 Who waits gives a callback, so that a round costs no task and no future for each of them. When a
 round has ended the next one begins first, and then the callbacks are called, one after the other:
 the disk works while they encode and send their answers. They may come back with something new to
-wait for. Of many answers that lie ready (`Later.beside`) the writer's thread has sent all before
-that, which takes the larger part of an answer off the event loop.
+wait for. Of many answers that lie ready (`Later.leave_beside`) the writer's thread has sent all
+before that, which takes the larger part of an answer off the event loop.
 
 The journal is made by the first round that could use it. When it is half full, its partitions'
 files are synced in the background, which frees it.
@@ -32,17 +36,16 @@ import asyncio
 import errno
 import functools
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from asyncbroker.later import Later
-from asyncbroker.protocol.errors import ErrorCode, KafkaError
+from asyncbroker.round_waits import Appending, Callback, RoundWait
 from asyncbroker.storage import PASSING_ERRORS
 
 if TYPE_CHECKING:
     from asyncbroker.log.journal import Begun, Journal, Stretch
     from asyncbroker.log.log_directory import LogDirectory
-    from asyncbroker.log.native import MakeAnswer
+    from asyncbroker.log.native import Answer, MakeAnswer
     from asyncbroker.metrics import Histogram
     from asyncbroker.partition import Partition
     from asyncbroker.storage import Storage
@@ -72,51 +75,12 @@ READ_BYTES_MAX: Final = 256 * 1024
 # who hears later than others comes back later than they do, and rounds would shrink.
 ANSWERS_BESIDE_MIN: Final = 16
 
-# Called on the event loop, once: with None, KafkaError(KAFKA_STORAGE_ERROR), or what is our bug.
-Callback = Callable[["BaseException | None"], object]
-
-
-class _Waiting:
-    """Who waits for one partition, and the highest end that any of them waits for.
-
-    While it waits, the partition counts a job: its log must not be closed under a coming fsync.
-    """
-
-    __slots__ = ("callbacks", "end_offset", "laters", "partition")
-
-    def __init__(self, partition: Partition) -> None:
-        self.partition = partition
-        self.end_offset = 0
-        self.callbacks: list[Callback] = []
-        # Of those whose answers may lie ready; for the journal's writer only.
-        self.laters: list[Later[Any]] = []
-        partition.enter()
-
-    def join(self, other: _Waiting) -> None:
-        """Takes over who waits in another one for the same partition."""
-        self.end_offset = max(self.end_offset, other.end_offset)
-        self.callbacks += other.callbacks
-        other.partition.leave()
-
-    def answer(self, error: BaseException | None) -> None:
-        """Ends the wait of all."""
-        self.partition.leave()
-        if isinstance(error, OSError):
-            message = f"{self.partition.name} is not durable: {error}"
-            error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
-        for callback in self.callbacks:
-            try:
-                callback(error)
-            except Exception:
-                # One of many, who all have to be told.
-                logger.exception("telling who waits for %s failed", self.partition.name)
-
 
 class _Round(NamedTuple):
     """What goes to the journal together: who waits, for which stretch, and its bytes if they were
     at hand."""
 
-    waiting: list[_Waiting]
+    waiting: list[RoundWait]
     stretches: list[Stretch]
     read: list[bytes | bytearray | None]
 
@@ -126,13 +90,13 @@ class Commits:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._gathering: dict[Partition, _Waiting] = {}
+        self._gathering: dict[Partition, RoundWait] = {}
         # What is next in the other lane, and what its threads are at.
-        self._to_flush: dict[Partition, _Waiting] = {}
+        self._to_flush: dict[Partition, RoundWait] = {}
         self._flushing: set[Partition] = set()
         self._flushes_running = 0
         # Whose wait is over, with the error if it failed.
-        self._ended: list[tuple[_Waiting, BaseException | None]] = []
+        self._ended: list[tuple[RoundWait, BaseException | None]] = []
         self._is_journaling = False
         self._is_round_due = False
         self._idle: asyncio.Future[None] | None = None
@@ -173,16 +137,29 @@ class Commits:
             return False
         waiting = self._gathering.get(partition)
         if waiting is None:
-            waiting = self._gathering[partition] = _Waiting(partition)
-            if not self._is_round_due and not self._is_journaling:
-                self._is_round_due = True
-                asyncio.get_running_loop().call_soon(self._begin_round)
+            waiting = self._gather(partition)
         if end_offset > waiting.end_offset:
             waiting.end_offset = end_offset
         waiting.callbacks.append(callback)
         if later is not None:
             waiting.laters.append(later)
         return True
+
+    def append_in_round(self, partition: Partition, appending: Appending) -> None:
+        """Has a small batch of a client appended when the next round begins, and made durable by
+        it. Only while `storage` is not volatile."""
+        waiting = self._gathering.get(partition)
+        if waiting is None:
+            waiting = self._gather(partition)
+        waiting.appending.append(appending)
+
+    def _gather(self, partition: Partition) -> RoundWait:
+        """The first one who waits for a partition in the next round."""
+        waiting = self._gathering[partition] = RoundWait(partition)
+        if not self._is_round_due and not self._is_journaling:
+            self._is_round_due = True
+            asyncio.get_running_loop().call_soon(self._begin_round)
+        return waiting
 
     def durable(self, partition: Partition, end_offset: int) -> Later[None] | None:
         """As `call_when_durable`, for who has a task that can wait: None when there is nothing to
@@ -231,7 +208,8 @@ class Commits:
         One round of the journal at a time, so this is not called while there is one."""
         gathered, self._gathering = self._gathering, {}
         metrics = self._storage.metrics
-        metrics.round_waiters.observe(sum(len(each.callbacks) for each in gathered.values()))
+        waiters = sum(map(len, gathered.values()))
+        metrics.round_waiters.observe(waiters)
         journal = self._journal
         if journal is not None and not journal.is_ready:
             self._prepare(journal)
@@ -239,6 +217,9 @@ class Commits:
         unread = READ_BYTES_MAX
         small = _Round([], [], [])
         for waiting in gathered.values():
+            data: bytes | bytearray | None = None
+            if waiting.appending:
+                data = waiting.append(self.call_when_durable, self._ended)
             if self._has_ended(waiting):
                 continue
             partition = waiting.partition
@@ -252,7 +233,10 @@ class Commits:
             unread -= size
             small.waiting.append(waiting)
             small.stretches.append(stretch)
-            small.read.append(stretch.read_nowait() if unread >= 0 else None)
+            if data is None or len(data) != size:
+                # There is more that is not durable than what was written just now.
+                data = stretch.read_nowait() if unread >= 0 else None
+            small.read.append(data)
         if journal is not None and small.waiting:
             self._is_journaling = True
             if not self._write_beside(journal, small):
@@ -261,7 +245,7 @@ class Commits:
                 )
                 written.add_done_callback(functools.partial(self._journaled, small))
 
-    def _has_ended(self, waiting: _Waiting) -> bool:
+    def _has_ended(self, waiting: RoundWait) -> bool:
         """Whether there is nothing to wait for any more: a round of the other lane may have begun
         late enough to cover it, or the disk is gone."""
         if waiting.partition.log.durable_end_offset >= waiting.end_offset:
@@ -285,14 +269,11 @@ class Commits:
         begun = journal.begin(small.stretches, at_hand)
         if begun is None:
             return False
-        answers = [
-            later.beside
-            for waiting in small.waiting
-            for later in waiting.laters
-            if later.beside is not None
-        ]
-        if len(answers) < ANSWERS_BESIDE_MIN:
-            answers = []
+        answers: list[Answer] = []
+        laters = [later for waiting in small.waiting for later in waiting.laters]
+        if len(laters) >= ANSWERS_BESIDE_MIN:
+            found = [later.leave_beside() for later in laters]
+            answers = [answer for answer in found if answer is not None]
         then = functools.partial(self._written, journal, begun, small)
         writer.write(begun.file, begun.data, begun.file_position, answers, then)
         return True
@@ -318,14 +299,14 @@ class Commits:
         """A thread is done with a round."""
         error = done.exception()
         written = {id(stretch) for stretch in ([] if error is not None else done.result())}
-        durable: list[_Waiting] = []
-        left: list[_Waiting] = []
+        durable: list[RoundWait] = []
+        left: list[RoundWait] = []
         for waiting, stretch in zip(small.waiting, small.stretches, strict=True):
             (durable if id(stretch) in written else left).append(waiting)
         self._end_round(durable, left, error)
 
     def _end_round(
-        self, durable: list[_Waiting], left: list[_Waiting], error: BaseException | None
+        self, durable: list[RoundWait], left: list[RoundWait], error: BaseException | None
     ) -> None:
         """The end of a round that went to the journal; what did not goes to the other lane."""
         self._is_journaling = False
@@ -387,7 +368,7 @@ class Commits:
 
     # ---- the lane of fsyncs
 
-    def _flush_later(self, waiting: _Waiting) -> None:
+    def _flush_later(self, waiting: RoundWait) -> None:
         present = self._to_flush.get(waiting.partition)
         if present is None:
             self._to_flush[waiting.partition] = waiting
@@ -410,7 +391,7 @@ class Commits:
             flushed = self._storage.workers.run(_flush, stripe, metrics.fsync_seconds)
             flushed.add_done_callback(functools.partial(self._flushed, stripe))
 
-    def _flushed(self, stripe: list[_Waiting], done: asyncio.Future[list[OSError | None]]) -> None:
+    def _flushed(self, stripe: list[RoundWait], done: asyncio.Future[list[OSError | None]]) -> None:
         """The end for one thread's partitions."""
         bug = done.exception()
         errors = done.result() if bug is None else [bug] * len(stripe)
@@ -435,7 +416,7 @@ def _journal(
     return fsync_seconds.timed(journal.append)(stretches, read)
 
 
-def _flush(stripe: list[_Waiting], fsync_seconds: Histogram) -> list[OSError | None]:
+def _flush(stripe: list[RoundWait], fsync_seconds: Histogram) -> list[OSError | None]:
     """In a thread: the fsyncs of one stripe, each with an outcome of its own."""
     errors: list[OSError | None] = []
     for waiting in stripe:

@@ -324,9 +324,7 @@ class Connection(asyncio.BufferedProtocol):
             self._waiting_bytes = len(frame) if len(frame) > LARGE_REQUEST_BYTES else 0
             awaitable = outcome.awaitable
             if isinstance(awaitable, Later):
-                if awaitable.ready is not None:
-                    self._beside = awaitable.beside = self._output.beside(awaitable.ready)
-                    self._ready = awaitable.ready
+                awaitable.sender = self._leave_beside
                 awaitable.when_settled(self._finish)
                 return
             # A task for a coroutine, the future itself for a future.
@@ -344,6 +342,14 @@ class Connection(asyncio.BufferedProtocol):
                 self._sending.add_done_callback(self._on_sent)
         elif isinstance(outcome, Close):
             self.close(outcome.reason)
+
+    def _leave_beside(self, ready: bytes) -> Answer | None:
+        """The answer to the request in progress, for another thread to send."""
+        if self._is_closing:
+            return None
+        self._ready = ready
+        self._beside = self._output.beside(ready)
+        return self._beside
 
     def _on_answer(self, answer: asyncio.Future[object]) -> None:
         """A task or a future has ended."""

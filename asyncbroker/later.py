@@ -7,8 +7,8 @@ stands between the two and wants to look at the response may await it instead, a
 Only one can be told.
 
 Where the response is known beforehand and only has to become true, it may be `ready`, packed. Then
-the connection may leave an answer `beside`, for whoever learns that it is true, on another thread,
-to send at once.
+the connection may leave an answer beside (`leave_beside`), for whoever learns that it is true, on
+another thread, to send at once.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ Response = TypeVar("Response")
 class Later(Generic[Response]):
     """Settled once, with a response or with the exception that the request failed with."""
 
-    __slots__ = ("_callback", "_outcome", "beside", "is_settled", "ready")
+    __slots__ = ("_callback", "_outcome", "is_settled", "ready", "sender")
 
     def __init__(self, ready: bytes | None = None) -> None:
         self.ready = ready
-        self.beside: Answer | None = None
+        # Of whoever was asked to be told: has its answer made for another thread.
+        self.sender: Callable[[bytes], Answer | None] | None = None
         self.is_settled = False
         self._outcome: Response | BaseException | None = None
         self._callback: Callable[[Response | BaseException | None], object] | None = None
@@ -46,6 +47,13 @@ class Later(Generic[Response]):
         else:
             self._callback = None
             callback(outcome)
+
+    def leave_beside(self) -> Answer | None:
+        """What another thread may send when `ready` has become true; None if it must not, or nobody
+        knows what. To be asked for once."""
+        if self.ready is None or self.sender is None or self.is_settled:
+            return None
+        return self.sender(self.ready)
 
     def when_settled(self, callback: Callable[[Response | BaseException | None], object]) -> None:
         """Has `callback` told the outcome, never before this has returned."""

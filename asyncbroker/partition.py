@@ -22,20 +22,22 @@ import functools
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from asyncbroker.log.config import INT64_MAX, LogConfig
 from asyncbroker.log.errors import CorruptLog
 from asyncbroker.log.reserve import FULL_ERRORS, disk_full
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
-from asyncbroker.queued_append import QueuedAppend
+from asyncbroker.queued_append import QueuedAppend, append_all
 from asyncbroker.storage import DISK_ERRORS, PASSING_ERRORS, Storage
 
 if TYPE_CHECKING:
     from asyncbroker.fetch_waits import FetchWaiter
+    from asyncbroker.log.appended import Appended
     from asyncbroker.log.file_range import FileRange
-    from asyncbroker.log.partition_log import Appended, PartitionLog
+    from asyncbroker.log.partition_log import PartitionLog
+    from asyncbroker.log.together import Sent
     from asyncbroker.protocol.records import BatchHeader
     from asyncbroker.workers import Workers
 
@@ -158,13 +160,39 @@ class Partition:
         finally:
             if append_seconds is not None:
                 append_seconds.observe(time.perf_counter() - began)
-        self._appended(header)
+        self._appended(header.size, header.record_count)
         return appended
 
-    def _appended(self, header: BatchHeader) -> None:
+    def append_together(self, sent: Sequence[Sent]) -> bytes | None:
+        """Appends small batches of clients with one write, and gives what was written, when nothing
+        about any of them is unusual; None if `append` has to see to them one by one. Raises
+        KafkaError if the disk does not take it: then nothing of it is in the log."""
+        storage = self._storage
+        if self._is_handing_over or storage.reserve.is_short or not self.is_readable():
+            return None
+        append_seconds = storage.metrics.append_seconds
+        began = 0.0 if append_seconds is None else time.perf_counter()
+        try:
+            written = self.log.append_together(
+                sent,
+                leader_epoch=self.leader_epoch,
+                now_ms=self._clock_wall_ms(),
+                bytes_max=storage.inline_append_bytes_max,
+            )
+        except OSError as error:
+            raise self._write_failed(error) from error
+        if written is None:
+            return None
+        if append_seconds is not None:
+            seconds = time.perf_counter() - began
+            for _ in sent:
+                append_seconds.observe(seconds)
+        self._appended(len(written), sum([each.header.record_count for each in sent]))
+        return written
+
+    def _appended(self, size: int, record_count: int) -> None:
         """After an append is complete: shows it to readers, and keeps writeback going."""
-        size = header.size
-        self.traffic.appended(size, header.record_count)
+        self.traffic.appended(size, record_count)
         self.high_watermark = self.log.end_offset
         if self.waiters:
             for waiter in tuple(self.waiters):
@@ -189,46 +217,11 @@ class Partition:
         self._is_draining_queue = True
         queued = list(self._queue)
         self._queue.clear()
-        done = self.run(self._append_all, queued, self._clock_wall_ms())
-        done.add_done_callback(lambda done: self._drained(queued, done))
-
-    def _append_all(
-        self, queued: list[QueuedAppend], now_ms: int
-    ) -> list[Appended | KafkaError | OSError]:
-        """In a thread: appends in order. After an error that does not pass, nothing is tried."""
-        outcomes: list[Appended | KafkaError | OSError] = []
-        broken: OSError | None = None
-        for item in queued:
-            if broken is not None:
-                outcomes.append(broken)
-                continue
-            began = time.perf_counter()
-            try:
-                outcomes.append(self._append_one(item, now_ms))
-            except KafkaError as error:
-                outcomes.append(error)
-            except OSError as error:
-                outcomes.append(error)
-                if error.errno not in PASSING_ERRORS:
-                    broken = error
-            item.seconds = time.perf_counter() - began
-        return outcomes
-
-    def _append_one(self, item: QueuedAppend, now_ms: int) -> Appended:
-        """In a thread. What the coordinators write has room on a full disk, as far as it goes."""
         append = functools.partial(
-            self.log.append,
-            item.batch,
-            item.header,
-            leader_epoch=self.leader_epoch,
-            now_ms=now_ms,
-            is_client=item.is_client,
+            append_all, self.log, leader_epoch=self.leader_epoch, now_ms=self._clock_wall_ms()
         )
-        if not item.is_client:
-            return self._storage.reserve.with_room(append, is_vital=False)
-        if self._storage.reserve.is_short:
-            raise disk_full()
-        return append()
+        done = self.run(append, queued, self._storage.reserve)
+        done.add_done_callback(lambda done: self._drained(queued, done))
 
     def _drained(
         self,
@@ -254,7 +247,7 @@ class Partition:
                 elif isinstance(outcome, KafkaError):
                     item.fail(outcome)
                 else:
-                    self._appended(item.header)
+                    self._appended(item.header.size, item.header.record_count)
                     item.succeed(outcome)
         if self._queue:
             self._drain_queue()

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from asyncbroker.batch_rules import InvalidRecords, conform, conformed_at_once, timestamp_errors
 from asyncbroker.later import Later
-from asyncbroker.log.partition_log import Appended
+from asyncbroker.log.appended import Appended
 from asyncbroker.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from asyncbroker.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -341,7 +341,9 @@ def _answer(request: ProduceRequest, response: ProduceResponse) -> ProduceRespon
 
 def late() -> KafkaError:
     """What who waits is told at his deadline."""
-    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "appended, but not durable in time")
+    return KafkaError(
+        ErrorCode.REQUEST_TIMED_OUT, "not durable in time; it stays, or will be there"
+    )
 
 
 def _no_transactions() -> KafkaError:

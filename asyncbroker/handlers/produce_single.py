@@ -2,7 +2,8 @@
 
 It does what `produce.py` does, by its functions, with a tenth of the objects: `read_single` finds
 the fields in the frame, a batch that is as most are is looked through once (`check_plain_batch`)
-and appended, and the response is packed at once; with acks=all the commit round only hands it out.
+and appended, and the response is packed at once; with acks=all the commit round only hands it out,
+and appends a small one itself, together with others of the partition.
 What cannot be appended at once goes on as in `produce.py`, and what is no such request is left to
 it.
 """
@@ -10,7 +11,7 @@ it.
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from asyncbroker.batch_rules import AT_ONCE_BYTES_MAX
 from asyncbroker.handlers.produce import (
@@ -25,6 +26,7 @@ from asyncbroker.handlers.produce import (
     refuse,
 )
 from asyncbroker.later import Later
+from asyncbroker.log.config import INT64_MAX
 from asyncbroker.protocol.errors import KafkaError
 from asyncbroker.protocol.messages.produce import (
     PartitionProduceResponse,
@@ -38,8 +40,13 @@ from asyncbroker.protocol.single_produce import read_single, single_answer
 if TYPE_CHECKING:
     from asyncbroker.broker import Broker
     from asyncbroker.context import RequestContext
+    from asyncbroker.partition import Partition
+    from asyncbroker.protocol.batches import BatchHeader
 
 Answer = ProduceResponse | bytes
+
+# Its frame is kept until then, however long a disk hangs: one of each connection.
+IN_ROUND_BYTES_MAX: Final = 4 * 1024
 
 
 def shortcut(
@@ -64,6 +71,12 @@ def shortcut(
         if rules.take_plain and len(records) <= AT_ONCE_BYTES_MAX:
             header = check_plain_batch(records)
         if header is not None:
+            if acks == ACKS_ALL and _may_wait(broker, partition, header):
+                wait = SingleWait(broker, version, correlation_id, name, index)
+                wait.batch, wait.header = records, header
+                broker.commits.append_in_round(partition, wait)
+                wait.begin(timeout_ms)
+                return wait.later
             appended = append(partition, records, header, None)
         else:
             appended = append(partition, records, check_header(records, version), rules)
@@ -75,19 +88,32 @@ def shortcut(
         response = ProduceResponse([TopicProduceResponse(topic_name, [outcome])])
         return finish(broker, version, request, response, [(outcome, appended)], None)
     base_offset, last_offset, log_append_time_ms, log_start_offset, _ = appended
-    answer = single_answer(
+    if acks == ACKS_ALL and not broker.storage.is_volatile:
+        wait = SingleWait(broker, version, correlation_id, name, index)
+        later = wait.later
+        wait.appended(*appended[:4])
+        if broker.commits.call_when_durable(partition, last_offset + 1, wait.durable, later):
+            wait.begin(timeout_ms)
+            return later
+    return single_answer(
         *(version, correlation_id, name, index),
         base_offset,
         log_append_time_ms,
         log_start_offset,
     )
-    if acks == ACKS_ALL and not broker.storage.is_volatile:
-        wait = SingleWait(broker, answer, version, topic_name, index)
-        later = wait.later
-        if broker.commits.call_when_durable(partition, last_offset + 1, wait.durable, later):
-            wait.begin(timeout_ms)
-            return later
-    return answer
+
+
+def _may_wait(broker: Broker, partition: Partition, header: BatchHeader) -> bool:
+    """Whether the batch may be appended when the next commit round begins: it is small, and nothing
+    needs a look at its records."""
+    storage, config = broker.storage, partition.log.config
+    return (
+        header.size <= IN_ROUND_BYTES_MAX
+        and header.size <= storage.inline_append_bytes_max
+        and not storage.is_volatile
+        and config.message_timestamp_before_max_ms == INT64_MAX
+        and header.max_timestamp <= broker.clock.wall_ms() + config.message_timestamp_after_max_ms
+    )
 
 
 def _refused(topic_name: str, index: int, version: int, error: KafkaError) -> ProduceResponse:
@@ -97,18 +123,47 @@ def _refused(topic_name: str, index: int, version: int, error: KafkaError) -> Pr
 
 
 class SingleWait:
-    """What `DurableWait` is for one batch. It has the answer already, for when it is true."""
+    """What `DurableWait` is for one batch. It has the answer, for when it is true, as soon as the
+    batch is in the log: before that it holds the `batch` with its `header`."""
 
-    __slots__ = ("_broker", "_index", "_topic_name", "_version", "deadline", "later")
+    __slots__ = (
+        "_broker",
+        "_correlation_id",
+        "_index",
+        "_name",
+        "_version",
+        "batch",
+        "deadline",
+        "header",
+        "later",
+    )
+
+    batch: bytearray | memoryview
+    header: BatchHeader
 
     def __init__(
-        self, broker: Broker, answer: bytes, version: int, topic_name: str, index: int
+        self, broker: Broker, version: int, correlation_id: int, name: bytes, index: int
     ) -> None:
         self._broker = broker
-        self.later: Later[Answer] = Later(answer)
+        self.later: Later[Answer] = Later()
         self._version = version
-        self._topic_name = topic_name
+        self._correlation_id = correlation_id
+        self._name = name
         self._index = index
+
+    def appended(
+        self, base_offset: int, last_offset: int, log_append_time_ms: int, log_start_offset: int
+    ) -> None:
+        """It is in the log."""
+        self.later.ready = single_answer(
+            self._version,
+            self._correlation_id,
+            self._name,
+            self._index,
+            base_offset,
+            log_append_time_ms,
+            log_start_offset,
+        )
 
     def begin(self, timeout_ms: int) -> None:
         """Has an answer at the deadline in any case."""
@@ -117,7 +172,7 @@ class SingleWait:
         deadlines.add(self)
 
     def expire(self) -> None:
-        """The time is over: the batch stays."""
+        """The time is over: the batch stays, or will be there."""
         self.later.settle(self._refused(late()))
 
     def durable(self, error: BaseException | None) -> None:
@@ -129,4 +184,4 @@ class SingleWait:
             self.later.settle(self._refused(error) if isinstance(error, KafkaError) else error)
 
     def _refused(self, error: KafkaError) -> ProduceResponse:
-        return _refused(self._topic_name, self._index, self._version, error)
+        return _refused(str(self._name, "utf-8"), self._index, self._version, error)

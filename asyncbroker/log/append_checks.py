@@ -101,12 +101,13 @@ def roll_limits(segment: Segment, config: LogConfig) -> tuple[int, int]:
     return size, timestamp
 
 
-def is_index_full(segment: Segment, config: LogConfig) -> bool:
+def is_index_full(segment: Segment, config: LogConfig, coming: int = 0) -> bool:
+    """Whether an index has no room for another entry, after so many that are coming."""
     bytes_max = config.segment_index_bytes
     return (
-        len(segment.offset_index) >= bytes_max // OFFSET_INDEX.entry_bytes
+        len(segment.offset_index) + coming >= bytes_max // OFFSET_INDEX.entry_bytes
         # One is kept free for the entry at the end.
-        or len(segment.time_index) >= bytes_max // TIME_INDEX.entry_bytes - 1
+        or len(segment.time_index) + coming >= bytes_max // TIME_INDEX.entry_bytes - 1
     )
 
 

@@ -24,10 +24,11 @@ Not known here: requests, waiting, high watermarks, other partitions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple
 
 from asyncbroker.log.append_checks import check_size, check_timestamps, is_roll_due, roll_limits
+from asyncbroker.log.appended import Appended
 from asyncbroker.log.batch_place import RELATIVE_OFFSET_MAX
 from asyncbroker.log.cleaner_transactions import Decided
 from asyncbroker.log.config import INT64_MAX, LogConfig
@@ -45,6 +46,7 @@ from asyncbroker.log.reserve import Reserve
 from asyncbroker.log.retention import Expired
 from asyncbroker.log.segment import Segment
 from asyncbroker.log.time_search import TimestampOffset, find_first_at_or_after, find_largest
+from asyncbroker.log.together import Sent, write_together
 from asyncbroker.protocol.batches import (
     LOG_APPEND_TIME_BIT,
     NO_TIMESTAMP,
@@ -53,16 +55,6 @@ from asyncbroker.protocol.batches import (
     stamp_log_append_time,
 )
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
-
-
-class Appended(NamedTuple):
-    """Where a batch is in the log. `log_append_time_ms` is -1 if the records keep their times."""
-
-    base_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
-    is_duplicate: bool
 
 
 class PartitionLog:
@@ -249,11 +241,9 @@ class PartitionLog:
         is_client: bool = True,
     ) -> Appended:
         """Appends one batch, which was checked and is `header`'s, writing its offset into both.
-
-        Raises KafkaError for what the topic or the producer's history forbids;
-        OSError when it could not be written, and then nothing was. `is_client` is false for the
-        coordinators, whose batches carry no sequences and may be of any size: a refusal would reach
-        all their groups, and not the one that has many members.
+        Raises KafkaError for what the topic or the producer's history forbids; OSError when it
+        could not be written, and then nothing was. `is_client` is false for the coordinators, whose
+        batches carry no sequences and may be of any size: a refusal would reach all their groups.
         """
         if self._durability.failure is not None:
             self._durability.fail_if_failed()
@@ -284,6 +274,17 @@ class PartitionLog:
                 )
         base_offset, last_offset = self._write(batch, header, leader_epoch, now_ms)
         return Appended(base_offset, last_offset, log_append_time_ms, self.log_start_offset, False)
+
+    def append_together(
+        self, sent: Sequence[Sent], *, leader_epoch: int, now_ms: int, bytes_max: int
+    ) -> bytes | None:
+        """As `append` of each, with one write, which it gives; None: see `write_together`."""
+        if leader_epoch != self.leader_epoch:
+            return None
+        log = self._segments, self._durability, self._persistence, self.producers, self.damaged
+        written = write_together(*log, sent, leader_epoch, self.config, now_ms, bytes_max)
+        self.end_offset = self._segments.end[0]
+        return written
 
     def _write(
         self, batch: bytearray | memoryview, header: BatchHeader, leader_epoch: int, now_ms: int

@@ -81,7 +81,7 @@ class Rounds:
         assert await patiently(done) is None
 
     def beside(self) -> list[Answer]:
-        return [later.beside for later in self.waiting if later.beside is not None]
+        return [answer for later in self.waiting if (answer := later.leave_beside()) is not None]
 
     def close(self) -> None:
         self._writer.close()
@@ -215,7 +215,8 @@ async def test_a_broker_on_a_disk_answers_from_the_writers_thread(tmp_path: Path
             while not made or not made[-1].end():
                 offsets += await asyncio.gather(*(produced(peer, len(offsets)) for peer in peers))
             assert sorted(offsets) == list(range(len(offsets)))
-            assert len(made) == len(offsets)
+            # None is made for a round that leaves its answers to the loop.
+            assert ANSWERS_BESIDE_MIN <= len(made) <= len(offsets)
             # Who is answered may know it a moment before the loop does.
             log = topic.partitions[0].log
             await until(lambda: log.durable_end_offset == len(offsets))

@@ -12,9 +12,10 @@ import pytest
 from asyncbroker.clock import ManualClock
 from asyncbroker.commits import FLUSHES_AT_ONCE, Commits
 from asyncbroker.fetch_waits import FetchWaiter
+from asyncbroker.log.appended import Appended
 from asyncbroker.log.config import LogConfig
 from asyncbroker.log.memory_files import MemoryFiles
-from asyncbroker.log.partition_log import Appended, PartitionLog
+from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.partition import Partition
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.records import batches, check_batch

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from asyncbroker.log.partition_log import Appended
+from asyncbroker.log.appended import Appended
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.tests.test_partition import LARGE, SMALL, Fixture
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from asyncbroker.clock import SystemClock
 from asyncbroker.commits import Commits
+from asyncbroker.log.appended import Appended
 from asyncbroker.log.config import LogConfig
 from asyncbroker.log.file_range import FileRange
 from asyncbroker.log.files import RealFiles
-from asyncbroker.log.partition_log import Appended, PartitionLog
+from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.partition import Partition
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 from asyncbroker.protocol.records import batches, check_batch, records_of, verify_crc

@@ -7,10 +7,11 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+from asyncbroker.log.appended import Appended
 from asyncbroker.log.config import LogConfig
 from asyncbroker.log.files import Files
 from asyncbroker.log.memory_files import MemoryFiles
-from asyncbroker.log.partition_log import Appended, PartitionLog
+from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.protocol.records import (
     Compression,
     Record,
