@@ -31,7 +31,7 @@ extensions = [
     extension(
         "asyncbroker.protocol._records",
         *sorted(glob("protocol/_records*.c")),
-        headers=("protocol/_records.h", "protocol/_records_decode.h"),
+        headers=tuple(sorted(glob("protocol/_records*.h"))),
     )
 ]
 if sys.platform == "linux":

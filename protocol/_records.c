@@ -1,5 +1,6 @@
 /* Record batches at the speed of memory: where batches lie, their CRC-32C, whether their records
- * are what they say, their records as Arrow's buffers, and records encoded from Arrow's buffers.
+ * are what they say, their records as Arrow's buffers, records encoded from Arrow's buffers, and
+ * what compaction leaves of them.
  *
  * This file is the module; the functions are in `_records_*.c`, what they share in `_records.h`.
  * What is refused there is what the Python of batches.py, records.py and record_facts.py, and of
@@ -20,13 +21,16 @@ static PyMethodDef methods[] = {
     {"decode", records_decode, METH_VARARGS, records_decode_doc},
     {"read", records_read, METH_VARARGS, records_read_doc},
     {"encode", records_encode, METH_VARARGS, records_encode_doc},
+    {"enter_keys", records_enter_keys, METH_VARARGS, records_enter_keys_doc},
+    {"ask_keys", records_ask_keys, METH_VARARGS, records_ask_keys_doc},
+    {"keep", records_keep, METH_VARARGS, records_keep_doc},
     {NULL, NULL, 0, NULL},
 };
 
 static int execute(PyObject *module)
 {
     prepare_crc();
-    return PyModule_AddIntConstant(module, "INTERFACE", 4);
+    return PyModule_AddIntConstant(module, "INTERFACE", 5);
 }
 
 static PyModuleDef_Slot slots[] = {

@@ -45,6 +45,9 @@ PyObject *records_check_plain(PyObject *module, PyObject *batch);
 PyObject *records_decode(PyObject *module, PyObject *arguments);
 PyObject *records_read(PyObject *module, PyObject *arguments);
 PyObject *records_encode(PyObject *module, PyObject *arguments);
+PyObject *records_enter_keys(PyObject *module, PyObject *arguments);
+PyObject *records_ask_keys(PyObject *module, PyObject *arguments);
+PyObject *records_keep(PyObject *module, PyObject *arguments);
 extern const char records_crc32c_doc[];
 extern const char records_crc32c_by_table_doc[];
 extern const char records_scan_doc[];
@@ -53,6 +56,9 @@ extern const char records_check_plain_doc[];
 extern const char records_decode_doc[];
 extern const char records_read_doc[];
 extern const char records_encode_doc[];
+extern const char records_enter_keys_doc[];
+extern const char records_ask_keys_doc[];
+extern const char records_keep_doc[];
 
 #if defined(__GNUC__) || defined(__clang__)
 #pragma GCC visibility pop

@@ -11,7 +11,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Final
 
-INTERFACE: Final = 4
+INTERFACE: Final = 5
 
 
 def _load() -> ModuleType | None:

@@ -13,24 +13,21 @@ what comes after the key is only looked at as far as is needed to tell a null va
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice, pairwise
 from typing import Final, NamedTuple
 
 from asyncbroker.protocol.batches import (
+    BATCH_HEADER_BYTES,
     COMPRESSION_MASK,
     DELETE_HORIZON_BIT,
     LOG_APPEND_TIME_BIT,
     NO_TIMESTAMP,
     RECORD_BYTES_MIN,
     BatchHeader,
+    read_header,
     stamp_producer,
 )
 from asyncbroker.protocol.compression import Buffer, Compression, CorruptBatch
-from asyncbroker.protocol.native import RECORDS
 from asyncbroker.protocol.records import encode_varint, frame_records, read_varint
-
-# Of fewer the extension is not worth its call.
-_COMPILED_MIN: Final = 4
 
 
 class RecordColumns(NamedTuple):
@@ -73,39 +70,6 @@ def record_chunks(payload: bytes, header: BatchHeader, records_max: int) -> Iter
         yield columns
     if position != len(payload):
         raise CorruptBatch(f"the last record ends at byte {position} of {len(payload)}")
-
-
-class KeyColumns(NamedTuple):
-    """Of each record its offset and its key."""
-
-    offsets: list[int]
-    keys: list[bytes]
-
-
-def key_columns(payload: Buffer, header: BatchHeader, batch: Buffer) -> KeyColumns | None:
-    """The records of a batch in which no key and no value is null, found by the compiled extension.
-    None of all others, also of those that `record_columns` refuses, and without the extension."""
-    count = header.record_count
-    if RECORDS is None or count < _COMPILED_MIN:
-        return None
-    rows, _, _ = RECORDS.scan(batch, False)
-    if not rows:
-        return None  # a header that it does not take
-    end_offset = header.next_offset
-    try:
-        found, offset_column, _, _, keys, values, _ = RECORDS.decode(
-            [payload], rows, header.base_offset, end_offset, True, False, False, True, True, False
-        )
-    except ValueError:
-        return None
-    key_validity, key_places, data = keys
-    if found != count or key_validity is not None or values[0] is not None:
-        return None
-    offsets: list[int] = memoryview(offset_column).cast("q").tolist()
-    if any(map(int.__ge__, offsets, islice(offsets, 1, None))):
-        return None
-    places = memoryview(key_places).cast("i").tolist()
-    return KeyColumns(offsets, [data[begin:end] for begin, end in pairwise(places)])
 
 
 # What the first byte of a length of two says: these two, and the low bits of what follows them.
@@ -223,6 +187,22 @@ def with_records(
     thinning = Thinning(header, delete_horizon_ms)
     thinning.keep(payload, [0, *ends], kept)
     return thinning.batch()
+
+
+def with_codec(batch: bytes, codec: Compression) -> Buffer:
+    """A batch that is not compressed in a codec."""
+    if codec is Compression.NONE:
+        return batch
+    header = read_header(batch)
+    return _build(
+        header,
+        memoryview(batch)[BATCH_HEADER_BYTES:],
+        header.record_count,
+        header.base_timestamp,
+        header.max_timestamp,
+        codec,
+        header.attributes & DELETE_HORIZON_BIT,
+    )
 
 
 class Thinning:

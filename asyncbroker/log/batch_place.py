@@ -11,14 +11,14 @@ from typing import Final
 
 from asyncbroker.log.errors import CorruptLog
 from asyncbroker.protocol.batches import BatchHeader, read_header
-from asyncbroker.protocol.compression import CorruptBatch
+from asyncbroker.protocol.compression import Buffer, CorruptBatch
 
 # The indexes hold offsets, relative to the base offset, and positions in signed 32 bits.
 RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1
 
 
 def header_in_place(
-    chunk: bytes,
+    chunk: Buffer,
     at: int,
     path: str,
     segment_base_offset: int,

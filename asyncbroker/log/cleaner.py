@@ -25,20 +25,20 @@ from typing import TYPE_CHECKING, Final
 
 from asyncbroker.log.cleaner_filter import (
     RECORDS_AT_ONCE,
-    RECORDS_UNDIVIDED_MAX,
     BatchFilter,
     payload_in,
 )
 from asyncbroker.log.cleaner_keys import KeyOffsets
 from asyncbroker.log.cleaner_plan import CleaningPlan, group_segments
+from asyncbroker.log.cleaner_runs import RECORDS_UNDIVIDED_MAX, SegmentReader, run_of_one
 from asyncbroker.log.cleaner_swap import CleanedSegment
 from asyncbroker.log.cleaner_transactions import Aborted, Transactions, find_aborted
 from asyncbroker.log.errors import CorruptLog
 from asyncbroker.log.file_range import segment_at
 from asyncbroker.log.segment import Segment
-from asyncbroker.protocol.batches import BatchHeader, read_header, verify_crc
+from asyncbroker.protocol.batches import COMPRESSION_MASK, BatchHeader, read_header
 from asyncbroker.protocol.compression import CorruptBatch
-from asyncbroker.protocol.record_columns import RecordColumns, key_columns, record_chunks
+from asyncbroker.protocol.record_columns import RecordColumns, record_chunks
 
 if TYPE_CHECKING:
     from asyncbroker.log.partition_log import PartitionLog
@@ -141,12 +141,23 @@ class Cleaning:
             position = segment.position_of(plan.start_offset, segment.size)
             if position is None:
                 continue
-            for header, at, batch in _checked(segment, position):
-                stepped += header.size
-                self.stats.mapped_bytes += header.size
-                if not (yield from self._map_batch(keys, transactions, segment, header, at, batch)):
-                    return
-                keys.end_offset = header.next_offset
+            _check_whole(segment)
+            reader = SegmentReader(segment, position)
+            while not reader.is_at_end:
+                begin = reader.position
+                taken = keys.add_run(reader.run(plan.start_offset, plan.end_offset))
+                reader.take(*taken)
+                next_offset = taken.next_offset
+                if not taken.end:
+                    header, at, batch = reader.next()
+                    if not (
+                        yield from self._map_batch(keys, transactions, segment, header, at, batch)
+                    ):
+                        return
+                    next_offset = header.next_offset
+                stepped += reader.position - begin
+                self.stats.mapped_bytes += reader.position - begin
+                keys.end_offset = next_offset
                 if stepped >= STEP_BYTES:
                     yield stepped
                     stepped = 0
@@ -171,9 +182,10 @@ class Cleaning:
         done = 0
         try:
             payload = payload_in(batch, header, limit)
-            found = None if is_large else key_columns(payload, header, batch)
-            if found is not None:
-                return self._map_keys(keys, found.keys, found.offsets, 0)
+            if header.attributes & COMPRESSION_MASK and not is_large:
+                run = run_of_one(batch, payload, self.plan.start_offset)
+                if keys.add_run(run).end:
+                    return True
             for columns in record_chunks(bytes(payload), header, at_once):
                 if not self._map_records(keys, header, columns):
                     return False
@@ -247,7 +259,19 @@ class Cleaning:
         self, segment: Segment, batches: BatchFilter, cleaned: CleanedSegment
     ) -> Generator[int, None, None]:
         stepped = 0
-        for header, position, batch in _checked(segment, 0):
+        _check_whole(segment)
+        reader = SegmentReader(segment, 0)
+        while not reader.is_at_end:
+            run = batches.kept_of_run(reader)
+            if run is not None:
+                cleaned.append_run(run.batches, run.places)
+                stepped += run.end + len(run.batches)
+                self.stats.read_bytes += run.end
+                if stepped >= STEP_BYTES:
+                    yield stepped
+                    stepped = 0
+                continue
+            header, position, batch = reader.next()
             try:
                 if header.record_count <= RECORDS_UNDIVIDED_MAX:
                     kept = batches.kept(header, batch)
@@ -280,16 +304,6 @@ class Cleaning:
             path = segments[segment_at(segments, in_doubt[0].last_offset)].log_path
             raise CorruptLog(path, f"nobody knows how a transaction ended: {in_doubt[0]}")
         return aborted
-
-
-def _checked(segment: Segment, position: int) -> Iterator[tuple[BatchHeader, int, memoryview]]:
-    """The batches of a segment, each after its CRC was found right."""
-    _check_whole(segment)
-    for header, at, batch in segment.walk(position, segment.size, whole_from=0):
-        assert batch is not None
-        if not verify_crc(batch, header):
-            raise CorruptLog(segment.log_path, "the CRC does not match", at)
-        yield header, at, batch
 
 
 def _check_whole(segment: Segment) -> None:

@@ -12,12 +12,15 @@ What stays as a whole is given back as it is, byte for byte.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from asyncbroker.log import cleaner_runs
 from asyncbroker.log.cleaner_keys import KeyOffsets
+from asyncbroker.log.cleaner_runs import Kept, SegmentReader, run_of_one
 from asyncbroker.log.cleaner_transactions import Transactions
 from asyncbroker.protocol.batches import (
     BATCH_HEADER_BYTES,
@@ -32,6 +35,7 @@ from asyncbroker.protocol.record_columns import (
     record_chunks,
     record_columns,
     record_ends,
+    with_codec,
     with_records,
     without_records,
 )
@@ -39,8 +43,6 @@ from asyncbroker.protocol.records import payload_of
 
 # So many records are looked at in about a millisecond.
 RECORDS_AT_ONCE: Final = 2048
-# A batch of more is worked off in such steps.
-RECORDS_UNDIVIDED_MAX: Final = 16_384
 
 
 @dataclass(slots=True)
@@ -58,6 +60,7 @@ class BatchFilter:
     kept_record_count: int = 0
     # When the first of the tombstones and markers that were kept may go.
     next_horizon_ms: int | None = None
+    _stopping: array[int] | None = None
 
     def kept(self, header: BatchHeader, batch: memoryview) -> Buffer | None:
         """What takes the place of this batch, whose CRC is right; None for nothing. The batches of
@@ -72,6 +75,36 @@ class BatchFilter:
         if kept is None and self._must_stay(header):
             return batch if not header.record_count else without_records(header)
         return kept
+
+    def kept_of_run(self, reader: SegmentReader) -> Kept | None:
+        """What takes the place of the plain batches that come next, as many as there are; None if
+        there is none."""
+        keys = self.keys
+        first_offset = reader.first_offset()
+        if not 0 <= first_offset < keys.end_offset:
+            return None
+        if first_offset < keys.start_offset:
+            run = reader.run(0, keys.start_offset)
+            taken, survivors = keys.survivors_of_run(run)
+            run = run._replace(data=memoryview(run.data)[: taken.end], bytes_max=taken.end)
+            found = cleaner_runs.keep(run, survivors, self._stops())
+        else:
+            run = reader.run(keys.start_offset, keys.end_offset)
+            found = cleaner_runs.keep(run, keys.all_survivors(), self._stops())
+        if found is not None:
+            reader.take(found.end, found.next_offset)
+            self.record_count += found.record_count
+            self.kept_record_count += found.kept_record_count
+        return found
+
+    def _stops(self) -> array[int]:
+        """Offsets of those batches that are not plain though they look so: they may have to stay
+        without records, or have tombstones."""
+        if self._stopping is None:
+            last_offsets = {last_offset for last_offset, _ in self.last_batches.values()}
+            stops = {self.end_offset - 1, *last_offsets, *self.keys.with_tombstones}
+            self._stopping = array("q", sorted(stops))
+        return self._stopping
 
     def _must_stay(self, header: BatchHeader) -> bool:
         """Whether the batch stays even without records."""
@@ -112,20 +145,27 @@ class BatchFilter:
             return batch
         if not header.attributes & DELETE_HORIZON_BIT:
             survivors = self.keys.survivors(header.base_offset, header.last_offset)
+            if survivors is None and header.last_offset < self.keys.start_offset:
+                run = run_of_one(batch, self._payload(header, batch), 0)
+                taken, found = self.keys.survivors_of_run(run)
+                survivors = array("q", found) if taken.end else None
             if survivors is not None:
                 return self._kept_survivors(header, batch, survivors)
         return self._kept_of_columns(header, batch)
 
     def _kept_survivors(
-        self, header: BatchHeader, batch: memoryview, survivors: Sequence[int]
+        self, header: BatchHeader, batch: memoryview, survivors: array[int]
     ) -> Buffer | None:
-        """Without tombstones, and with all of the batch in the map."""
+        """Of a batch without tombstones of which the map told the survivors."""
         self.kept_record_count += len(survivors)
         if len(survivors) == header.record_count:
             return batch
         if not survivors:
             return None
         payload = self._payload(header, batch)
+        found = cleaner_runs.keep(run_of_one(batch, payload, 0), survivors, b"")
+        if found is not None:
+            return with_codec(found.batches, header.compression)
         base_offset = header.base_offset
         if header.last_offset_delta + 1 == header.record_count:
             # Its offsets have no gaps, so that a record's tells which it is.

@@ -14,8 +14,11 @@ from __future__ import annotations
 import hashlib
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Final, cast
+
+from asyncbroker.log import cleaner_runs
+from asyncbroker.log.cleaner_runs import Run, Taken
 
 # A UUID in text has 36 bytes.
 _EXACT_BYTES_MAX: Final = 40
@@ -87,6 +90,16 @@ class KeyOffsets:
             offsets[key] = base_offset + delta
         return True
 
+    def add_run(self, run: Run) -> Taken:
+        """Takes the records of a run, as far as it goes and there is surely room for them; as with
+        `add`."""
+        offsets = self._offsets
+        count = len(offsets)
+        entries_max = self._bytes_left // _cost(_EXACT_BYTES_MAX)
+        taken, longest = cleaner_runs.enter(offsets, run, _EXACT_BYTES_MAX, entries_max)
+        self._bytes_left -= (len(offsets) - count) * _cost(longest)
+        return taken
+
     def note_tombstones(self, base_offset: int) -> bool:
         """The batch that begins there, which is added next, has records without a value; whether
         there was room to remember that."""
@@ -97,7 +110,7 @@ class KeyOffsets:
             self._with_tombstones.add(base_offset)
         return True
 
-    def survivors(self, base_offset: int, last_offset: int) -> Sequence[int] | None:
+    def survivors(self, base_offset: int, last_offset: int) -> array[int] | None:
         """The offsets of the records that stay of a batch, when all is mapped; None if that is not
         for the map alone to say: not all of the batch is in it, or there are tombstones."""
         if (
@@ -106,10 +119,25 @@ class KeyOffsets:
             or base_offset in self._with_tombstones
         ):
             return None
+        survivors = self.all_survivors()
+        begin = bisect_left(survivors, base_offset)
+        return survivors[begin : bisect_left(survivors, last_offset + 1, begin)]
+
+    def all_survivors(self) -> array[int]:
+        """Of all that is mapped the offsets of the records that stay, when all is mapped."""
         if self._survivors is None:
             self._survivors = self._sorted()
-        begin = bisect_left(self._survivors, base_offset)
-        return self._survivors[begin : bisect_left(self._survivors, last_offset + 1, begin)]
+        return self._survivors
+
+    @property
+    def with_tombstones(self) -> Set[int]:
+        """The base offsets of mapped batches of which the map alone cannot tell what stays."""
+        return self._with_tombstones
+
+    def survivors_of_run(self, run: Run) -> tuple[Taken, bytes]:
+        """The offsets, int64, of the records of a run that stay, as far as it goes; by a look at
+        each key, as of what is before the map."""
+        return cleaner_runs.ask(self._offsets, run, _EXACT_BYTES_MAX)
 
     def _sorted(self) -> array[int]:
         """All offsets in order. Of one call that sorts a million the event loop would hear: it

@@ -68,6 +68,20 @@ class CleanedSegment:
         if len(self._waiting) >= _WRITE_BYTES:
             self._write()
 
+    def append_run(self, batches: bytes, places: bytes) -> None:
+        """Adds batches; of each three int64: where it begins in them, its last offset, its max
+        timestamp."""
+        segment = self.segment
+        position = segment.size + len(self._waiting)
+        if position + len(batches) > POSITION_MAX:
+            raise CorruptLog(segment.log_path, "the compacted segment would be too large")
+        cells = iter(memoryview(places).cast("q"))
+        for begin, last_offset, max_timestamp in zip(cells, cells, cells, strict=True):
+            segment.note(position + begin, last_offset, max_timestamp)
+        self._waiting += batches
+        if len(self._waiting) >= _WRITE_BYTES:
+            self._write()
+
     def _write(self) -> None:
         segment = self.segment
         if self._waiting:

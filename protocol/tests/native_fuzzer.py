@@ -24,12 +24,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from asyncbroker.protocol.batches import batches as batches_in
 from asyncbroker.protocol.batches import check_batch, stamp_crc
+from asyncbroker.protocol.record_columns import record_columns, with_records
 from asyncbroker.protocol.record_facts import check_records_portably
 from asyncbroker.protocol.records import (
     BATCH_HEADER_BYTES,
+    BatchHeader,
     CorruptBatch,
     Record,
+    TimestampType,
     build_batch,
     read_header,
     records_of,
@@ -251,19 +255,104 @@ def attack_columns(extension: ModuleType, count: int, chance: random.Random) -> 
             continue
 
 
+def plain_batches(chance: random.Random) -> list[bytearray]:
+    """Some that follow one another in a log, most of them as compaction likes them."""
+    offset = 0
+    found = []
+    for _ in range(chance.randrange(1, 5)):
+        records = []
+        base_offset = offset
+        for _ in range(chance.choice((1, 1, 3, 9))):
+            key = None if chance.random() < 0.02 else chance.randbytes(chance.choice((0, 1, 30)))
+            value = None if chance.random() < 0.02 else chance.randbytes(chance.choice((0, 9, 99)))
+            headers: list[tuple[str, bytes | None]] = [("h", None)] * chance.choice((0, 0, 0, 2))
+            records.append(Record(offset, chance.choice((5, 9, 1 << 40)), key, value, headers))
+            offset += chance.choice((1, 1, 1, 7))
+        times = chance.choice((TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME))
+        found.append(
+            build_batch(records, base_offset=base_offset, keeps_offsets=True, timestamp_type=times)
+        )
+    return found
+
+
+def python_keeps(batch: bytes, kept: list[int]) -> bytes:
+    header = read_header(batch)
+    survivors = [each for each in kept if header.base_offset <= each <= header.last_offset]
+    if len(survivors) in (0, header.record_count):
+        return batch if survivors else b""
+    payload = batch[BATCH_HEADER_BYTES:]
+    deltas, _, _, ends = record_columns(payload, header)
+    indexes = [deltas.index(offset - header.base_offset) for offset in survivors]
+    return bytes(with_records(header, payload, ends, indexes, None))
+
+
+def attack_runs(extension: ModuleType, count: int, chance: random.Random) -> None:
+    """Runs of batches as compaction takes them, with damage under a CRC that is right."""
+    for number in range(count):
+        whole = plain_batches(chance)
+        if chance.random() < 0.7:
+            at = chance.randrange(len(whole))
+            whole[at] = damaged(bytes(whole[at]), chance)
+            if len(whole[at]) > BATCH_HEADER_BYTES:
+                stamp_crc(whole[at])
+        data = b"".join(whole)
+        sizes = (0, 60, 100, len(data))
+        payload = exactly(chance.randbytes(40)) if chance.random() < 0.05 else None
+        offsets = sorted(chance.randrange(40) for _ in range(chance.randrange(30)))
+        kept = sorted(set(offsets))
+        if chance.random() < 0.1:
+            kept = [chance.choice((0, 5, -1, 1 << 62, -(1 << 63))) for _ in range(4)]
+        stops = [chance.randrange(40)] * (chance.random() < 0.3)
+        run = (
+            exactly(data),
+            payload,
+            chance.choice(sizes),
+            chance.choice((0, 0, 0, 9, -5)),
+            chance.choice((30, 1 << 40, (1 << 63) - 1, -1)),
+            chance.choice((2, 1 << 20)),
+        )
+        entered: dict[bytes, int] = {}
+        end, _, _ = extension.enter_keys(entered, run, 40, chance.choice((0, 5, 1 << 40)))
+        assert end or not entered
+        asked, _, latest = extension.ask_keys(entered, run, 40)
+        assert asked >= end
+        columns = [exactly(struct.pack(f"@{len(each)}q", *each)) for each in (kept, stops)]
+        end, _, batches, places, _, _ = extension.keep(run, *columns)
+        ascends = all(map(int.__lt__, kept, kept[1:]))
+        if number % COMPARED == 0 and payload is None and ascends:
+            expected = b""
+            for header, batch in batches_in(data[:end]):
+                assert not any(header.base_offset <= each <= header.last_offset for each in stops)
+                expected += python_keeps(bytes(batch), kept)
+            assert batches == expected, data.hex()
+            begins = [place for place, _, _ in struct.iter_unpack("@3q", places)]
+            assert begins == [at for at, _ in positions_of(batches)]
+            del latest
+
+
+def positions_of(data: bytes) -> list[tuple[int, BatchHeader]]:
+    found = []
+    at = 0
+    for header, _ in batches_in(data):
+        found.append((at, header))
+        at += header.size
+    return found
+
+
 def attack(path: Path, count: int, seed: int) -> None:
     extension = load(path)
     chance = random.Random(seed)
     began = time.monotonic()
     read_count = attack_batches(extension, count, chance)
     attack_columns(extension, count // 10, chance)
+    attack_runs(extension, count // 4, chance)
     for size in range(3100):
         data = chance.randbytes(size)
         assert extension.crc32c(exactly(data)) == extension.crc32c_by_table(exactly(data))
     print(
         f"{count:,} damaged batches (seed {seed}), {read_count:,} of them still to be read, and "
-        f"{count // 10:,} sets of columns in {time.monotonic() - began:.0f} s: nothing was read or "
-        "written outside its buffer"
+        f"{count // 10:,} sets of columns and {count // 4:,} runs in "
+        f"{time.monotonic() - began:.0f} s: nothing was read or written outside its buffer"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 
 import pytest
@@ -12,9 +13,9 @@ from asyncbroker.protocol import native
 from asyncbroker.protocol.batches import DELETE_HORIZON_BIT
 from asyncbroker.protocol.compression import CorruptBatch
 from asyncbroker.protocol.record_columns import (
-    key_columns,
     record_columns,
     record_ends,
+    with_codec,
     with_records,
     without_records,
 )
@@ -28,6 +29,8 @@ from asyncbroker.protocol.records import (
     records_of,
     verify_crc,
 )
+
+NEEDS_EXTENSION = pytest.mark.skipif(native.RECORDS is None, reason="no compiler built it")
 
 TEXTS = st.none() | st.binary(max_size=9) | st.binary(min_size=63, max_size=70)
 RECORDS = st.lists(
@@ -67,43 +70,77 @@ def test_the_columns_are_those_of_the_decoder(steps: list[Record]) -> None:
     assert columns.ends[-1] == len(payload)
 
 
-@given(RECORDS, st.booleans())
+def entered(batch: bytearray, payload: bytes | bytearray) -> tuple[int, dict[bytes, int]]:
+    """What the extension finds: where its run ends, and the last offsets of the keys."""
+    assert native.RECORDS is not None
+    offsets: dict[bytes, int] = {}
+    run = (batch, payload, 0, 0, 1 << 62, 1 << 20)
+    end, _, _ = native.RECORDS.enter_keys(offsets, run, 9000, 1 << 20)
+    return end, offsets
+
+
+@NEEDS_EXTENSION
+@given(RECORDS, st.booleans(), st.sampled_from(Compression))
 def test_keys_found_by_the_extension_are_those_of_the_columns(
-    steps: list[Record], has_nulls: bool
+    steps: list[Record], has_nulls: bool, codec: Compression
 ) -> None:
     if not has_nulls:
         steps = [replace(each, key=each.key or b"", value=each.value or b"") for each in steps]
-    batch = batch_of(steps)
-    header = read_header(batch)
+    batch = batch_of(steps, compression=codec)
     payload = bytes(payload_of(batch))
-    columns = record_columns(payload, header)
-    found = key_columns(memoryview(payload), header, memoryview(batch))
-    has_nulls = None in columns.keys or True in columns.are_tombstones
-    if native.RECORDS is None or len(steps) < 4 or has_nulls:
-        assert found is None
+    deltas, keys, are_tombstones, _ = record_columns(payload, read_header(batch))
+    found = entered(batch, payload)
+    if None in keys or True in are_tombstones:
+        assert found == (0, {})
     else:
-        assert found == ([1000 + delta for delta in columns.offset_deltas], columns.keys)
+        assert found == (
+            len(batch),
+            dict(zip(keys, (1000 + delta for delta in deltas), strict=True)),
+        )
 
 
+@NEEDS_EXTENSION
 @given(st.binary(min_size=1, max_size=200), st.integers(0, 400), st.data())
 def test_keys_of_damaged_records_are_left_to_the_columns(
     noise: bytes, position: int, data: st.DataObject
 ) -> None:
-    whole = batch_of([Record(1, 5, b"k" * at, b"v" * 20) for at in range(12)])
-    header = read_header(whole)
-    payload = bytearray(payload_of(whole))
+    batch = batch_of([Record(1, 5, b"k" * at, b"v" * 20) for at in range(12)])
+    header = read_header(batch)
+    payload = bytearray(payload_of(batch))
     position %= len(payload)
     payload[position : position + len(noise)] = noise
     del payload[data.draw(st.integers(0, len(payload))) :]
-    batch = whole[:61] + payload
-    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    found = entered(batch, payload)
     try:
-        columns = record_columns(bytes(payload), header)
+        deltas, keys, _, _ = record_columns(bytes(payload), header)
     except CorruptBatch:
-        assert key_columns(payload, header, batch) is None
+        assert found == (0, {})
         return
-    found = key_columns(payload, header, batch)
-    assert found in (None, ([1000 + delta for delta in columns.offset_deltas], columns.keys))
+    offsets = (1000 + delta for delta in deltas)
+    assert found in ((0, {}), (len(batch), dict(zip(keys, offsets, strict=True))))
+
+
+@NEEDS_EXTENSION
+@given(RECORDS, st.data())
+def test_the_extension_keeps_of_a_batch_what_python_keeps(
+    steps: list[Record], data: st.DataObject
+) -> None:
+    assert native.RECORDS is not None
+    codec = data.draw(st.sampled_from(Compression))
+    times = data.draw(st.sampled_from(TimestampType))
+    batch = batch_of(steps, compression=codec, timestamp_type=times, producer_id=3, base_sequence=7)
+    header = read_header(batch)
+    kept = data.draw(st.sets(st.integers(0, len(steps) - 1), min_size=1).map(sorted))
+    payload = bytes(payload_of(batch))
+    deltas, _, _, ends = record_columns(payload, header)
+    run = (batch, payload, 0, 0, 1 << 62, 1 << 20)
+    offsets = struct.pack(f"@{len(kept)}q", *[1000 + deltas[index] for index in kept])
+    end, next_offset, thinned, places, *counts = native.RECORDS.keep(run, offsets, b"")
+    expected = with_records(header, payload, ends, kept, None)
+    assert (end, next_offset, counts) == (len(batch), header.next_offset, [len(steps), len(kept)])
+    assert with_codec(thinned, codec) == expected
+    largest = read_header(expected).max_timestamp
+    assert struct.unpack("@3q", places) == (0, header.last_offset, largest)
 
 
 @given(RECORDS, st.data())

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from asyncbroker.log import cleaner, cleaner_filter
+from asyncbroker.log import cleaner, cleaner_filter, cleaner_runs
 from asyncbroker.log.cleaner import Cleaning, Replacement
 from asyncbroker.log.cleaner_keys import KeyOffsets
 from asyncbroker.log.cleaner_plan import plan_cleaning
@@ -92,8 +92,9 @@ def test_small_steps_leave_what_one_leaves(keys_max: int, monkeypatch: pytest.Mo
     """Tombstones, records without keys, a map with too little room, in two cleanings."""
 
     def left(undivided_max: int, key_bytes_max: int) -> list[Any]:
-        for module in (cleaner, cleaner_filter):
+        for module in (cleaner, cleaner_runs):
             monkeypatch.setattr(module, "RECORDS_UNDIVIDED_MAX", undivided_max)
+        for module in (cleaner, cleaner_filter):
             monkeypatch.setattr(module, "RECORDS_AT_ONCE", 3)
         chance = random.Random(keys_max)
         log = open_log(config=COMPACTED)
