@@ -15,8 +15,9 @@ not be zeroed again, as soon as nobody sees bytes of it any more.
 
 The size at the head of a frame is a claim, and no memory is given on a claim: the frame's buffer
 grows with what has arrived, by a factor. Only a peer that has just sent a whole frame of some size
-is given that much, within a limit, for its next. A large buffer is not filled with zeros first,
-where Python can be asked for such a one: nobody sees a frame before all of it was received.
+is given that much and a little more, within a limit, for its next. A large buffer is not filled
+with zeros first, where Python can be asked for such a one: nobody sees a frame before all of it was
+received.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ LANDING_BYTES: Final = 64 * 1024
 GROWTH_FACTOR: Final = 4
 FIRST_BUFFER_BYTES: Final = 4096
 PROVEN_BYTES_MAX: Final = 2 * 1024 * 1024
+# A frame that is larger than the last one by this part of it is not copied either: responses that
+# are as large as was asked for differ by a batch or two.
+PROVEN_SPARE: Final = 16
 # One whose bytes are being worked on, and one more.
 SPARE_FRAMES_MAX: Final = 2
 
@@ -201,7 +205,8 @@ class FrameReader:
             self._frame = None
             self._frame_view = self._landing_view
             self._filled = 0
-            self._proven_bytes = min(self._frame_bytes, self._proven_bytes_max)
+            likely = self._frame_bytes + self._frame_bytes // PROVEN_SPARE
+            self._proven_bytes = min(likely, self._proven_bytes_max)
             return [frame]
         if self._filled == len(frame):
             self._allocate(min(self._frame_bytes, self._filled * GROWTH_FACTOR), self._frame_view)

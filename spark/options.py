@@ -122,8 +122,9 @@ class ReadOptions:
 
 CLIENT_ID: Final = "asyncbroker-spark"
 POLL_TIMEOUT_MS: Final = 120_000
-# Twice what Kafka's clients ask for: the next request is under way while a response is decoded.
-PARTITION_FETCH_BYTES_MAX: Final = 2 << 20
+# More than Kafka's clients ask for, since a request has its price here and at the broker: the next
+# one is under way while a response is decoded.
+PARTITION_FETCH_BYTES_MAX: Final = 4 << 20
 
 _STRATEGIES: Final = ("subscribe", "subscribepattern", "assign")
 

@@ -38,9 +38,9 @@ from asyncbroker.spark.options import Assign, ReadOptions, Subscribe, SubscribeP
 
 logger = logging.getLogger(__name__)
 
-RECORDS_PER_TASK: Final = 500_000
+RECORDS_PER_TASK: Final = 1_000_000
 """Larger ranges of batch queries are split, so that a large partition keeps several cores busy; so
-many records take a few times as long as it takes to start a task."""
+many records take ten times as long as it takes to start a task."""
 
 Offsets = Mapping[TopicPartition, int]
 

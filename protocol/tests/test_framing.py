@@ -13,6 +13,7 @@ from asyncbroker.protocol.framing import (
     GROWTH_FACTOR,
     LANDING_BYTES,
     PROVEN_BYTES_MAX,
+    PROVEN_SPARE,
     UNFILLED_BYTES_MIN,
     FrameReader,
     new_unfilled,
@@ -153,7 +154,14 @@ def test_a_frame_that_is_given_back_gives_no_memory_to_a_larger_claim() -> None:
     (first,) = reader.feed(framed(bytes(100_000)))
     reader.reuse(first)
     reader.feed(pack(">i", FRAME_BYTES_MAX))
-    assert reader.held_bytes == 100_000
+    assert reader.held_bytes == 100_000 + 100_000 // PROVEN_SPARE
+
+
+def test_a_frame_that_is_a_little_larger_than_the_last_one_is_not_copied() -> None:
+    reader = FrameReader(FRAME_BYTES_MAX)
+    reader.feed(framed(bytes(1_000_000)))
+    reader.feed(pack(">i", 1_050_000))
+    assert reader.held_bytes == 1_050_000
 
 
 def test_a_buffer_without_zeros_is_a_bytearray_as_any_other() -> None:

@@ -263,10 +263,10 @@ def test_pieces_cover_the_ranges_in_order_without_overlap(
 @pytest.mark.parametrize(
     ("options", "pieces"),
     [
-        ({}, [500_000, 500_000, 500_000, 499_999]),
+        ({}, [999_999, 1_000_000]),
         ({"maxRecordsPerPartition": "0"}, [1_999_999]),
         ({"minPartitions": "1"}, [1_999_999]),
-        ({"maxRecordsPerPartition": "1000000"}, [999_999, 1_000_000]),
+        ({"maxRecordsPerPartition": "500000"}, [500_000, 500_000, 500_000, 499_999]),
     ],
 )
 def test_a_large_partition_is_split_by_default(options: dict[str, str], pieces: list[int]) -> None:
