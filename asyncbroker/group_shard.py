@@ -189,7 +189,7 @@ class GroupShard:
     def expire_offsets(self) -> None:
         """Looks for expired offsets now."""
         if self._coordinator is not None:
-            self._carry_out(self._coordinator.expire_offsets(self._trusted_now()))
+            self._carry_out(self._coordinator.expire_offsets(self._now()))
 
     def postpone_members(self, seconds: float) -> None:
         """Gives members, and rebalances, so much more time."""
@@ -423,10 +423,8 @@ class GroupShard:
     # ---- time
 
     def _now(self) -> Instant:
-        return Instant(self._clock.monotonic(), self._clock.wall_ms())
-
-    def _trusted_now(self) -> Instant:
-        """For what is forgotten for its age."""
+        """By the time that also tells what is forgotten for its age, or a clock that was set back
+        and put right would make what was committed meanwhile old at once."""
         return Instant(self._clock.monotonic(), self._trusted_now_ms())
 
     def _arm(self) -> None:
@@ -447,7 +445,7 @@ class GroupShard:
     def _expire(self) -> None:
         self._timer = None
         if self._coordinator is not None:
-            self._carry_out(self._coordinator.expire(self._trusted_now(), self._held_back))
+            self._carry_out(self._coordinator.expire(self._now(), self._held_back))
 
     def _refused(self) -> KafkaError:
         return KafkaError(self._refusal)

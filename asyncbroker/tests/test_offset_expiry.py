@@ -78,3 +78,15 @@ async def test_a_clock_that_jumps_ahead_expires_nothing_for_an_hour(
         assert await committed(t) == {"flights": 5}
         await look(t, 240)
         assert await committed(t) == {}
+
+
+async def test_a_clock_that_was_behind_for_a_moment_expires_nothing_for_an_hour() -> None:
+    async with under_test(**RETENTION) as t:
+        await t.topic()
+        await look(t, 60)
+        t.clock.jump_wall_ms(-30 * DAY * 1000)
+        await commit(t, 5)
+        t.clock.jump_wall_ms(30 * DAY * 1000)
+        # What was committed meanwhile has a time of 30 days ago.
+        await look(t, HOUR - 120)
+        assert await committed(t) == {"flights": 5}
