@@ -154,8 +154,10 @@ class Contents:
         fork._stuck, fork._stuck_size = dict(self._stuck), self._stuck_size
         if self.is_lost:
             written = (self._sectors(position, len(data)) for position, data in self._writes)
-            fork._stuck.update(dict.fromkeys(itertools.chain(*written), b""))
-            fork._stuck.update(self._before)
+            stuck = dict.fromkeys(itertools.chain(*written), b"") | self._before
+            # What was cut off is nobody's: no write will come there, and none is waited for.
+            end = -(-len(self.data) // self._sector_bytes)
+            fork._stuck.update({at: then for at, then in stuck.items() if at < end})
             fork._stuck_size = min(self._sizes[0], fork._stuck_size or self._sizes[0])
             return fork
         fork._before = dict(self._before)

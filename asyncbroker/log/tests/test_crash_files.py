@@ -158,6 +158,25 @@ def test_after_a_failed_sync_nothing_is_durable_whatever_the_next_one_says() -> 
     assert every_state(killed) == {b"new"}
 
 
+def test_what_was_cut_off_before_a_failed_sync_keeps_nothing_from_the_disk() -> None:
+    def fail(operation: str, path: str) -> None:
+        if operation == "datasync":
+            raise OSError(errno.EIO, "no")
+
+    files = made(b"old")
+    file = files.open("a")
+    file.pwrite(bytes(5 * SECTOR), 3)
+    file.truncate(3)
+    file.pwrite(b"new", 3)
+    files.on_call = fail
+    with pytest.raises(OSError, match="no"):
+        file.datasync()
+    killed = files.killed()
+    killed.open("a").pwrite(b"oldnew", 0)
+    killed.open("a").datasync()
+    assert every_state(killed) == {b"oldnew"}
+
+
 # ---- names
 
 

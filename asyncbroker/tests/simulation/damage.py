@@ -16,8 +16,14 @@ from asyncbroker.broker import MEMORY_DIRECTORY
 from asyncbroker.log.checkpoints import RECOVERY_POINTS
 from asyncbroker.log.tests.crash_disk import Contents
 from asyncbroker.log.tests.crash_files import CrashFiles
+from asyncbroker.protocol.batches import (
+    MAGIC,
+    MAGIC_AT,
+    BatchHeader,
+    read_header,
+    verify_crc,
+)
 from asyncbroker.protocol.compression import CorruptBatch
-from asyncbroker.protocol.records import batches
 
 
 class Damage(NamedTuple):
@@ -55,20 +61,36 @@ def _promised(files: CrashFiles, topics: Set[str]) -> Iterator[_Stored]:
 
 
 def _batches_below(files: CrashFiles, topic: str, index: int, point: int) -> Iterator[_Stored]:
+    """Those that are good: a batch loses one bit, since the header of a damaged one does not tell
+    whose bytes are damaged next."""
     directory = f"{MEMORY_DIRECTORY}/{topic}-{index}"
     for path in sorted(files.contents()):
         if not path.startswith(f"{directory}/") or not path.endswith(".log"):
             continue
         contents = files.contents_of(path)
+        data = memoryview(bytes(contents.data))
         position = 0
-        # Behind damage it is not easy to know what a batch is.
-        with suppress(CorruptBatch):
-            for header, batch in batches(bytes(contents.data)):
-                if len(batch) < header.size or header.next_offset > point:
-                    break
-                damage = Damage(topic, index, header.base_offset, header.next_offset)
-                yield _Stored(damage, contents, position, header.size)
-                position += header.size
+        while position < len(data):
+            header = _good_header(data[position:])
+            if header is None:
+                position += 1
+                continue
+            if header.next_offset > point:
+                break
+            damage = Damage(topic, index, header.base_offset, header.next_offset)
+            yield _Stored(damage, contents, position, header.size)
+            position += header.size
+
+
+def _good_header(data: memoryview) -> BatchHeader | None:
+    """The header of the batch at the beginning, if its CRC is right."""
+    if len(data) <= MAGIC_AT or data[MAGIC_AT] != MAGIC:
+        return None
+    with suppress(CorruptBatch):
+        header = read_header(data)
+        if verify_crc(data, header):
+            return header
+    return None
 
 
 def _lines(files: CrashFiles, path: str) -> list[str]:

@@ -31,6 +31,10 @@ CALLS_MAX: Final = 150
 
 _ENDS: Final = {"stop": End.STOP, "kill": End.KILL, "power": End.POWER}
 
+# A run that has seen so many has come to nothing yet, and is left in peace for the rest: whether it
+# goes on then is what it can still tell.
+FAULTS_MAX: Final = 200
+
 
 class Nemesis:
     """Does it, and counts it."""
@@ -121,7 +125,7 @@ class Nemesis:
             self._world.after(0.1, self._go_on_ending)
 
     def _strike(self) -> None:
-        if self._is_ending:
+        if self._is_ending or self.count == FAULTS_MAX:
             return
         name = self._random.choice(list(self._kinds))
         if self._machine.is_serving or name in ("kill", "kill in a call", "power loss"):
