@@ -25,7 +25,7 @@ from asyncbroker.log.recovery import Recovery
 from asyncbroker.tests.simulation.disk import DiskSpeed, SimulatedFiles, SimulatedStore
 from asyncbroker.tests.simulation.simulate import Run, simulate
 
-SEEDS_MAX: Final = 60
+SEEDS_MAX: Final = 100
 
 
 def found_in(*names: str, change: Callable[[Run], object] | None = None) -> int:
