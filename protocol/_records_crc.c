@@ -27,6 +27,14 @@
 /* Three stretches of this size are worked on at a time: an instruction takes three cycles, and one
  * can begin in each. */
 #define STRETCH_BYTES 1024
+#define LINE_BYTES 64
+
+/* Asks for bytes that are needed soon; they need not be there at all. */
+#if defined(__GNUC__) || defined(__clang__)
+#define PREFETCH(data, ahead) __builtin_prefetch((const void *)((uintptr_t)(data) + (ahead)))
+#else
+#define PREFETCH(data, ahead) ((void)0)
+#endif
 
 static uint32_t crc_table[8][256];
 /* What becomes of each byte of a CRC when STRETCH_BYTES zeros follow. */
@@ -78,10 +86,17 @@ TARGET_SSE42 static uint32_t crc_by_instruction(uint32_t crc, const uint8_t *dat
     while (size >= 3 * STRETCH_BYTES) {
         uint64_t first = crc, second = 0, third = 0;
         const uint8_t *end = data + STRETCH_BYTES;
-        for (; data < end; data += 8) {
-            first = CRC_STEP_8(first, word_at(data));
-            second = CRC_STEP_8(second, word_at(data + STRETCH_BYTES));
-            third = CRC_STEP_8(third, word_at(data + 2 * STRETCH_BYTES));
+        for (; data < end; data += LINE_BYTES) {
+            /* The processor does not foresee that three stretches begin anew: without a word to it
+             * bytes that are in none of its own caches take twice as long. */
+            PREFETCH(data, 3 * STRETCH_BYTES);
+            PREFETCH(data, 4 * STRETCH_BYTES);
+            PREFETCH(data, 5 * STRETCH_BYTES);
+            for (int at = 0; at < LINE_BYTES; at += 8) {
+                first = CRC_STEP_8(first, word_at(data + at));
+                second = CRC_STEP_8(second, word_at(data + at + STRETCH_BYTES));
+                third = CRC_STEP_8(third, word_at(data + at + 2 * STRETCH_BYTES));
+            }
         }
         crc = after_stretch((uint32_t)first) ^ (uint32_t)second;
         crc = after_stretch(crc) ^ (uint32_t)third;
