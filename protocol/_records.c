@@ -21,6 +21,7 @@ static PyMethodDef methods[] = {
     {"decode", records_decode, METH_VARARGS, records_decode_doc},
     {"read", records_read, METH_VARARGS, records_read_doc},
     {"encode", records_encode, METH_VARARGS, records_encode_doc},
+    {"partition", records_partition, METH_VARARGS, records_partition_doc},
     {"enter_keys", records_enter_keys, METH_VARARGS, records_enter_keys_doc},
     {"ask_keys", records_ask_keys, METH_VARARGS, records_ask_keys_doc},
     {"keep", records_keep, METH_VARARGS, records_keep_doc},
@@ -30,7 +31,7 @@ static PyMethodDef methods[] = {
 static int execute(PyObject *module)
 {
     prepare_crc();
-    return PyModule_AddIntConstant(module, "INTERFACE", 5);
+    return PyModule_AddIntConstant(module, "INTERFACE", 6);
 }
 
 static PyModuleDef_Slot slots[] = {

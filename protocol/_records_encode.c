@@ -1,8 +1,11 @@
-/* Records encoded from Arrow's buffers, as encoder.py of the Spark source does it; in two passes as
- * in _records_decode.c: what was measured is allocated, and then written.
- */
+/* Records encoded from Arrow's buffers, and the partitions of their keys, as encoder.py and
+ * partitioner.py of the Spark source do both. */
 
-#include "_records.h"
+#include "_records_growing.h"
+
+/* A batch is larger than that only if somebody asks for it. */
+#define FIRST_ROOM (1 << 20)
+#define ROWS_AHEAD 12
 
 /* A column as Arrow has it, of bytes or, without data, of lists; `first` is where its rows begin in
  * the buffers. */
@@ -19,8 +22,8 @@ typedef struct {
     int has_keys, has_values, has_headers;
     int64_t bytes_max;
     /* What came of it. */
+    int is_out_of_memory;
     int64_t taken;
-    int64_t size;
     int64_t base_timestamp;
     int64_t max_timestamp;
 } Input;
@@ -175,59 +178,127 @@ static int put_header_list(Writer *writer, const Input *input, int64_t row)
     return 1;
 }
 
-/* The body of a record: all that follows its length. */
-ALWAYS_INLINE int put_body(Writer *writer, const Input *input, int64_t row, int64_t timestamp_delta,
-                           int64_t offset_delta)
+/* How many bytes the varint of a number takes. */
+ALWAYS_INLINE int64_t varint_size(int64_t value)
 {
-    static const uint8_t attributes = 0;
-    put_bytes(writer, &attributes, 1);
-    put_varint(writer, timestamp_delta);
-    put_varint(writer, offset_delta);
-    if (!input->has_keys)
-        put_varint(writer, -1);
-    else if (!put_source(writer, &input->keys, row))
-        return 0;
-    if (!input->has_values)
-        put_varint(writer, -1);
-    else if (!put_source(writer, &input->values, row))
-        return 0;
-    return put_header_list(writer, input, row);
+    uint64_t word = zigzag(value);
+#if defined(__GNUC__) || defined(__clang__)
+    return (63 - __builtin_clzll(word | 1)) / 7 + 1;
+#else
+    int64_t size = 1;
+    while (word >>= 7)
+        size++;
+    return size;
+#endif
 }
 
-/* Encodes records until `bytes_max` would be passed, or, with `out`, as many as were measured. */
-static int encode_records(Input *input, uint8_t *out, int64_t room)
+ALWAYS_INLINE uint8_t *write_varint(uint8_t *at, int64_t value)
 {
-    int64_t count = out ? input->taken : input->rows.len / 8, taken = 0;
-    Writer writer = {out, out ? out + room : out, 0};
+    uint64_t word = zigzag(value);
+    while (word > 0x7F) {
+        *at++ = (uint8_t)(word | 0x80);
+        word >>= 7;
+    }
+    *at++ = (uint8_t)word;
+    return at;
+}
+
+ALWAYS_INLINE int64_t piece_size(int64_t size)
+{
+    return varint_size(size) + (size < 0 ? 0 : size);
+}
+
+ALWAYS_INLINE uint8_t *write_piece(uint8_t *at, const uint8_t *piece, int64_t size)
+{
+    at = write_varint(at, size);
+    if (size <= 0)
+        return at;
+    memcpy(at, piece, (size_t)size);
+    return at + size;
+}
+
+/* The record of a row, written as number `place` of its batch: 1, 0 if it has no room there, or -1
+ * for what is no record. Sizes are asked for once, so that what is measured is what is written. */
+ALWAYS_INLINE int put_record(Input *input, Growing *out, int64_t row, int64_t delta, int64_t place)
+{
+    const uint8_t *key = NULL, *value = NULL;
+    int64_t key_size = input->has_keys ? source_at(&input->keys, row, &key) : -1;
+    int64_t value_size = input->has_values ? source_at(&input->values, row, &value) : -1;
+    Writer headers = {NULL, NULL, 0};
+    if (key_size < -1 || value_size < -1 || !put_header_list(&headers, input, row))
+        return -1;
+    int64_t body = 1 + varint_size(delta) + varint_size(place) + piece_size(key_size) +
+                   piece_size(value_size) + headers.size;
+    if (body > INT32_MAX)
+        return -1;
+    int64_t size = varint_size(body) + body;
+    if (place && out->size + size > input->bytes_max)
+        return 0;
+    uint8_t *at = room_for(out, size), *end = at + size;
+    if (at == NULL) {
+        input->is_out_of_memory = 1;
+        return -1;
+    }
+    at = write_varint(at, body);
+    *at++ = 0;
+    at = write_varint(at, delta);
+    at = write_varint(at, place);
+    at = write_piece(at, key, key_size);
+    at = write_piece(at, value, value_size);
+    /* Whoever owns the buffers may have changed them since. */
+    headers = (Writer){at, end, 0};
+    if (!put_header_list(&headers, input, row) || headers.at != end || headers.size != end - at)
+        return -1;
+    out->size += size;
+    return 1;
+}
+
+/* Asks for the bytes of a row to come while others are written: rows of one partition lie apart,
+ * and waiting for them would take most of the time. */
+ALWAYS_INLINE void fetch_ahead(const Source *source, int64_t row)
+{
+#if defined(__GNUC__) || defined(__clang__)
+    int64_t begin, size = span_at(source, row, &begin);
+    if (size > 0 && size <= source->data.len - begin) {
+        const uint8_t *at = (const uint8_t *)source->data.buf + begin;
+        __builtin_prefetch(at);
+        __builtin_prefetch(at + size - 1);
+    }
+#else
+    (void)source;
+    (void)row;
+#endif
+}
+
+/* Encodes records until `bytes_max` would be passed; 0 if they are none. */
+static int encode_records(Input *input, Growing *out)
+{
+    int64_t count = input->rows.len / 8, taken = 0;
     for (; taken < count; taken++) {
         int64_t row = int64_at(&input->rows, taken);
         if (row < 0 || row >= input->timestamps.len / 8)
             return 0;
         int64_t timestamp = int64_at(&input->timestamps, row);
+        if (taken + ROWS_AHEAD < count) {
+            int64_t next = int64_at(&input->rows, taken + ROWS_AHEAD);
+            if (input->has_keys)
+                fetch_ahead(&input->keys, next);
+            if (input->has_values)
+                fetch_ahead(&input->values, next);
+        }
         if (taken == 0)
             input->base_timestamp = input->max_timestamp = timestamp;
         int64_t delta = (int64_t)((uint64_t)timestamp - (uint64_t)input->base_timestamp);
-        /* The body's size comes before it. */
-        Writer measure = {NULL, NULL, 0};
-        if (!put_body(&measure, input, row, delta, taken) || measure.size > INT32_MAX)
+        int is_put = put_record(input, out, row, delta, taken);
+        if (is_put < 0)
             return 0;
-        Writer length = {NULL, NULL, 0};
-        put_varint(&length, measure.size);
-        if (!out && taken && writer.size + length.size + measure.size > input->bytes_max)
+        if (!is_put)
             break;
-        if (out) {
-            put_varint(&writer, measure.size);
-            if (!put_body(&writer, input, row, delta, taken))
-                return 0;
-        } else {
-            writer.size += length.size + measure.size;
-        }
         if (timestamp > input->max_timestamp)
             input->max_timestamp = timestamp;
     }
     input->taken = taken;
-    input->size = writer.size;
-    return !out || (writer.size == room && writer.at == writer.end);
+    return 1;
 }
 
 static int get_input(PyObject *keys, PyObject *values, PyObject *headers, Input *input)
@@ -260,25 +331,27 @@ static int get_input(PyObject *keys, PyObject *values, PyObject *headers, Input 
 static PyObject *encode_all(Input *input)
 {
     int is_sound;
+    Growing out = {0};
     Py_BEGIN_ALLOW_THREADS
-    is_sound = encode_records(input, NULL, 0);
+    /* So that it need not grow, as far as that is no lie. */
+    if (input->rows.len && input->bytes_max > 0)
+        room_for(&out, input->bytes_max < FIRST_ROOM ? input->bytes_max : FIRST_ROOM);
+    is_sound = encode_records(input, &out);
     Py_END_ALLOW_THREADS
+    PyObject *encoded = NULL;
     if (is_sound) {
-        PyObject *payload;
-        int64_t room = input->size;
-        uint8_t *out = new_bytes(&payload, room, 0);
-        if (out == NULL)
-            return NULL;
-        Py_BEGIN_ALLOW_THREADS
-        is_sound = encode_records(input, out, room);
-        Py_END_ALLOW_THREADS
-        if (is_sound)
-            return Py_BuildValue("NLLL", payload, (long long)input->taken,
-                                 (long long)input->base_timestamp, (long long)input->max_timestamp);
-        Py_DECREF(payload);
+        PyObject *payload = taken_bytes(&out);
+        if (payload != NULL)
+            encoded = Py_BuildValue("NLLL", payload, (long long)input->taken,
+                                    (long long)input->base_timestamp,
+                                    (long long)input->max_timestamp);
+    } else if (input->is_out_of_memory) {
+        PyErr_NoMemory();
+    } else {
+        PyErr_SetString(PyExc_ValueError, "the columns are no records");
     }
-    PyErr_SetString(PyExc_ValueError, "the columns are no records");
-    return NULL;
+    free(out.data);
+    return encoded;
 }
 
 const char records_encode_doc[] = PyDoc_STR(
@@ -316,4 +389,68 @@ PyObject *records_encode(PyObject *module, PyObject *arguments)
     PyBuffer_Release(&input.rows);
     PyBuffer_Release(&input.timestamps);
     return encoded;
+}
+
+/* ---- Keys to partitions ---------------------------------------------------------------------- */
+
+#define MURMUR_SEED 0x9747B28Cu
+#define MURMUR_MULTIPLIER 0x5BD1E995u
+
+/* As Kafka's Java producer hashes keys. */
+static uint32_t murmur2(const uint8_t *at, int64_t size)
+{
+    uint32_t hash = MURMUR_SEED ^ (uint32_t)size;
+    for (; size >= 4; at += 4, size -= 4) {
+        uint32_t word = (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 |
+                        (uint32_t)at[3] << 24;
+        word *= MURMUR_MULTIPLIER;
+        word = (word ^ word >> 24) * MURMUR_MULTIPLIER;
+        hash = hash * MURMUR_MULTIPLIER ^ word;
+    }
+    if (size) {
+        while (size-- > 0)
+            hash ^= (uint32_t)at[size] << (8 * size);
+        hash *= MURMUR_MULTIPLIER;
+    }
+    hash = (hash ^ hash >> 13) * MURMUR_MULTIPLIER;
+    return hash ^ hash >> 15;
+}
+
+const char records_partition_doc[] = PyDoc_STR(
+    "partition(keys, rows, partition_count, /)\n--\n\n"
+    "The partitions, int32, of the first `rows` keys of a column that is as for `encode`, as "
+    "Kafka's producer chooses them; -1 for a null.");
+
+PyObject *records_partition(PyObject *module, PyObject *arguments)
+{
+    PyObject *tuple, *partitions = NULL;
+    long long rows, partition_count;
+    int64_t row = 0;
+    Source keys;
+    (void)module;
+    memset(&keys, 0, sizeof keys);
+    if (!PyArg_ParseTuple(arguments, "O!LL:partition", &PyTuple_Type, &tuple, &rows,
+                          &partition_count))
+        return NULL;
+    if (get_source(tuple, &keys)) {
+        int32_t *to = NULL;
+        if (rows >= 0 && rows <= keys.rows && partition_count > 0 && partition_count <= INT32_MAX)
+            to = new_bytes(&partitions, 4 * rows, 0);
+        else
+            PyErr_SetString(PyExc_ValueError, "there are not so many keys, or no partitions");
+        for (; to != NULL && row < rows; row++) {
+            const uint8_t *key = NULL;
+            int64_t size = source_at(&keys, row, &key);
+            if (size < -1)
+                break;
+            uint32_t hash = size < 0 ? 0 : murmur2(key, size) & INT32_MAX;
+            to[row] = size < 0 ? -1 : (int32_t)(hash % (uint32_t)partition_count);
+        }
+        if (to != NULL && row < rows) {
+            Py_CLEAR(partitions);
+            PyErr_SetString(PyExc_ValueError, "the columns are no records");
+        }
+    }
+    release_source(&keys);
+    return partitions;
 }

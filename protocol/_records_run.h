@@ -10,9 +10,7 @@
 #ifndef ASYNCBROKER_RECORDS_RUN_H
 #define ASYNCBROKER_RECORDS_RUN_H
 
-#include <stdlib.h>
-
-#include "_records.h"
+#include "_records_growing.h"
 
 #define TRANSACTIONAL_BIT 16
 #define CONTROL_BIT 32
@@ -60,42 +58,6 @@ static inline const uint8_t *records_in(const Run *run, const int64_t *row, cons
     const uint8_t *begin = run->payload ? run->payload : at + BATCH_HEADER_BYTES;
     *end = run->payload ? begin + run->payload_size : at + row[ROW_SIZE];
     return begin;
-}
-
-/* Bytes that grow; without the GIL, too. */
-typedef struct {
-    uint8_t *data;
-    int64_t size;
-    int64_t room;
-} Growing;
-
-/* Room for so many more bytes; NULL when there is no memory. */
-ALWAYS_INLINE uint8_t *room_for(Growing *bytes, int64_t size)
-{
-    if (!LIKELY(bytes->room - bytes->size >= size)) {
-        int64_t room = bytes->room * 2 + size + 4096;
-        uint8_t *data = realloc(bytes->data, (size_t)room);
-        if (data == NULL)
-            return NULL;
-        bytes->data = data;
-        bytes->room = room;
-    }
-    return bytes->data + bytes->size;
-}
-
-ALWAYS_INLINE int append(Growing *bytes, const void *data, int64_t size)
-{
-    uint8_t *at = room_for(bytes, size);
-    if (at == NULL)
-        return 0;
-    memcpy(at, data, (size_t)size);
-    bytes->size += size;
-    return 1;
-}
-
-static inline PyObject *taken_bytes(const Growing *bytes)
-{
-    return PyBytes_FromStringAndSize((const char *)bytes->data, (Py_ssize_t)bytes->size);
 }
 
 /* Takes (data, payload or None, bytes_max, next_offset, end_offset, records_max), and the buffers

@@ -11,7 +11,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Final
 
-INTERFACE: Final = 5
+INTERFACE: Final = 6
 
 
 def _load() -> ModuleType | None:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from asyncbroker.protocol.batches import RECORD_BYTES_MIN
 from asyncbroker.protocol.records import Compression, encode_varint, frame_records
 from asyncbroker.spark.extension import EXTENSION
+from asyncbroker.spark.partitioner import binary_buffers
 
 Integers = npt.NDArray[np.int64]
 
@@ -94,15 +95,10 @@ def _buffers(columns: Columns) -> Any:
         validity, places = array.buffers()[:2]
         # All of them, whatever part of them the array has: its places count from their beginning.
         structs = array.values
-        pairs = [_binary_buffers(structs.field(i).cast(pa.binary())) for i in (0, 1)]
+        pairs = [binary_buffers(structs.field(i).cast(pa.binary())) for i in (0, 1)]
         headers = (array.offset, validity, places, *pairs)
-    keys = None if columns.keys is None else _binary_buffers(columns.keys)
-    return keys, _binary_buffers(columns.values), headers
-
-
-def _binary_buffers(array: pa.Array) -> Any:
-    validity, offsets, data = array.buffers()
-    return array.offset, validity, offsets, data
+    keys = None if columns.keys is None else binary_buffers(columns.keys)
+    return keys, binary_buffers(columns.values), headers
 
 
 # ---- portable

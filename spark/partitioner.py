@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from asyncbroker.spark.extension import EXTENSION
+
 Integers = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint32]
 
@@ -21,6 +23,14 @@ _ABOVE_SIGN: Final = np.uint32(0x7FFFFFFF)
 
 def partitions_for(keys: pa.Array, partition_count: int) -> Integers:
     """The partition of each key (a binary array); `NO_PARTITION` for null."""
+    if EXTENSION is not None:
+        found = EXTENSION.partition(binary_buffers(keys), len(keys), partition_count)
+        return np.frombuffer(found, np.int32).astype(np.int64)
+    return partitions_portably(keys, partition_count)
+
+
+def partitions_portably(keys: pa.Array, partition_count: int) -> Integers:
+    """The same without the extension."""
     partitions = (murmur2_of(keys) & _ABOVE_SIGN).astype(np.int64) % partition_count
     if keys.null_count:
         partitions[np.asarray(keys.is_null())] = NO_PARTITION
@@ -53,6 +63,12 @@ def murmur2_of(keys: pa.Array) -> Words:
         hashes = (hashes ^ (hashes >> np.uint32(13))) * _MULTIPLIER
     mixed: Words = hashes ^ (hashes >> np.uint32(15))
     return mixed
+
+
+def binary_buffers(array: pa.Array) -> tuple[int, pa.Buffer | None, pa.Buffer, pa.Buffer | None]:
+    """A binary array as the extension takes it."""
+    validity, offsets, data = array.buffers()
+    return array.offset, validity, offsets, data
 
 
 def _word_at(content: npt.NDArray[np.uint8], starts: Integers, size: int) -> Words:

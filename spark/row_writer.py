@@ -77,9 +77,14 @@ class RowWriter:
             count = self._partition_count(topic)
             partitions = np.full(len(rows), NO_PARTITION)
             if columns.keys is not None:
-                partitions = partitions_for(columns.keys.take(pa.array(rows)), count)
+                keys = columns.keys
+                if len(rows) < len(keys):
+                    keys = keys.take(pa.array(rows))
+                partitions = partitions_for(keys, count)
             self._choose_given(table, rows, partitions, topic, count)
-            order = np.argsort(partitions, kind="stable")
+            # Of short numbers numpy makes a radix sort.
+            narrow = partitions.astype(np.int16) if count < 1 << 15 else partitions
+            order = np.argsort(narrow, kind="stable")
             for group in np.split(order, np.flatnonzero(np.diff(partitions[order])) + 1):
                 self._send(topic, int(partitions[group[0]]), encoder, rows[group])
 

@@ -22,6 +22,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from ssl import SSLSocket
 from typing import Any, Final, TypeVar
 
 from asyncbroker.client.errors import (
@@ -58,6 +59,11 @@ SOFTWARE_NAME: Final = "asyncbroker"
 _CORRELATION_ID_MODULUS: Final = 2**31
 
 _BROKER_SHARE: Final = 0.8
+
+# A request of so many bytes is worth it to be sent from where its parts lie; so many at most, which
+# every system takes.
+_GATHERED_BYTES_MIN: Final = 64 << 10
+_GATHERED_MAX: Final = 64
 
 _TIMEOUT_S_MIN: Final = 0.001
 """A timeout of 0 would make the socket non-blocking."""
@@ -275,17 +281,17 @@ class Connection:
         header = RequestHeader(api.key, version, self._correlation_id, self._client_id)
         head = encode_request_header(header)
         try:
-            body = api.request_codec(version).encode(message)
+            body: list[Any] = [*api.request_codec(version).encode_parts(message)]
         except ValueError as error:
             # Above all a field that is set and that this version does not have.
             raise UnsupportedVersion(
                 f"{api.name} cannot be sent to broker {self.address} in version {version}: {error}"
             ) from error
-        size = (len(head) + len(body)).to_bytes(4, "big")
+        size = (len(head) + sum(map(len, body))).to_bytes(4, "big")
         connected = self._open_socket()
         try:
             connected.settimeout(max(deadline.remaining_s, _TIMEOUT_S_MIN))
-            connected.sendall(b"".join((size, head, body)))
+            _send_all(connected, [size, head, *body], deadline)
         except TimeoutError as error:
             raise self._timed_out(api, deadline) from error
         except OSError as error:
@@ -403,6 +409,21 @@ def next_to_answer(connections: Sequence[Connection], deadline: Deadline) -> Con
 
 def _api_of(request: type) -> Api:
     return API_BY_NAME[request.__name__.removesuffix("Request")]
+
+
+def _send_all(connected: socket.socket, parts: list[Any], deadline: Deadline) -> None:
+    """Sends all parts. Large ones, which are those of records, are not copied into one for it,
+    unless they are encrypted then."""
+    size = sum(map(len, parts))
+    if size < _GATHERED_BYTES_MIN or len(parts) > _GATHERED_MAX or isinstance(connected, SSLSocket):
+        connected.sendall(b"".join(parts))
+        return
+    sent = connected.sendmsg(parts)
+    for part in parts:
+        if sent < len(part):
+            connected.settimeout(max(deadline.remaining_s, _TIMEOUT_S_MIN))
+            connected.sendall(memoryview(part)[sent:])
+        sent = max(0, sent - len(part))
 
 
 def _is_unsupported_version(frame: bytearray, position: int) -> bool:

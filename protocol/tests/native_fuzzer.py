@@ -17,6 +17,7 @@ import sys
 import sysconfig
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import astuple
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -242,6 +243,8 @@ def attack_columns(extension: ModuleType, count: int, chance: random.Random) -> 
         headers = None
         if chance.random() < 0.5:
             headers = (*rows_of(rows), column(rows), column(rows))
+        with suppress(ValueError):
+            extension.partition(column(rows), chance.choice((rows, 9, -1)), chance.choice((7, 0)))
         try:
             extension.encode(
                 numbers(chance.randrange(4), "q"),

@@ -15,7 +15,12 @@ from asyncbroker.protocol.records import Compression, Record, read_header, recor
 from asyncbroker.spark import encoder
 from asyncbroker.spark.encoder import Columns, Encoder
 from asyncbroker.spark.extension import EXTENSION
-from asyncbroker.spark.partitioner import NO_PARTITION, murmur2_of, partitions_for
+from asyncbroker.spark.partitioner import (
+    NO_PARTITION,
+    murmur2_of,
+    partitions_for,
+    partitions_portably,
+)
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -123,6 +128,12 @@ def test_keys_are_hashed_as_one_by_one(keys: list[bytes | None], offset: int) ->
     assert [h for h, key in zip(hashes, keys, strict=True) if key is not None] == [
         murmur2(key) for key in keys if key is not None
     ]
-    assert partitions_for(array, 7).tolist() == [
-        NO_PARTITION if key is None else partition_for(key, 7) for key in keys
-    ]
+    expected = [NO_PARTITION if key is None else partition_for(key, 7) for key in keys]
+    assert partitions_for(array, 7).tolist() == expected
+    assert partitions_portably(array, 7).tolist() == expected
+
+
+def test_keys_that_a_slice_leaves_out_have_no_partition() -> None:
+    array = pa.array([b"a", b"b", None, b"d"], pa.binary())
+    assert len(partitions_for(array[1:3], 5)) == 2
+    assert len(partitions_for(array[:0], 5)) == 0

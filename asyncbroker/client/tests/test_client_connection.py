@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -26,6 +27,12 @@ from asyncbroker.protocol.messages.list_groups import (
     ListedGroup,
     ListGroupsRequest,
     ListGroupsResponse,
+)
+from asyncbroker.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
 )
 
 
@@ -131,6 +138,29 @@ def test_requests_may_be_sent_ahead_and_are_answered_in_order(broker: ScriptedBr
     assert connection.receive(HeartbeatResponse, deadline).error_code == 27
     assert connection.receive(ListGroupsResponse, deadline).groups[0].group_id == "second"
     connection.close()
+
+
+@pytest.mark.parametrize(
+    "batch_sizes", [[10], [3_000_000], [1, 900_000, 0, 2_000_000], [9000] * 90]
+)
+def test_large_requests_arrive_as_they_are(broker: ScriptedBroker, batch_sizes: list[int]) -> None:
+    """However little of them the socket takes at a time."""
+    broker.answers["Produce"] = ProduceResponse()
+    with socket.create_connection(("127.0.0.1", broker.port)) as connected:
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 5000)
+        connection = Connection.open(
+            Address("127.0.0.1", broker.port),
+            client_id="test",
+            timeout_s=5,
+            connect=lambda address, timeout_s: connected,
+        )
+        sent = [random.Random(size).randbytes(size) for size in batch_sizes]
+        rows = [PartitionProduceData(at, data) for at, data in enumerate(sent)]
+        request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=[TopicProduceData("t", rows)])
+        connection.request(request, ProduceResponse, Deadline(10))
+        connection.close()
+    (found,) = broker.requests_of("Produce")
+    assert [bytes(row.records) for row in found.topic_data[0].partition_data] == sent
 
 
 def test_nobody_listening_is_said_with_the_address() -> None:
