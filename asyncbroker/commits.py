@@ -153,6 +153,13 @@ class Commits:
             waiting = self._gather(partition)
         waiting.appending.append(appending)
 
+    def append_now(self, partition: Partition) -> None:
+        """Appends what was to be appended when the next round begins: what comes next to this
+        partition comes behind it. That round answers, as it would have."""
+        waiting = self._gathering.get(partition)
+        if waiting is not None and waiting.appending:
+            waiting.append(self.call_when_durable, self._ended)
+
     def _gather(self, partition: Partition) -> RoundWait:
         """The first one who waits for a partition in the next round."""
         waiting = self._gathering[partition] = RoundWait(partition)

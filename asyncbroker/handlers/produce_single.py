@@ -73,7 +73,7 @@ def shortcut(
         if header is not None:
             if acks == ACKS_ALL and _may_wait(broker, partition, header):
                 wait = SingleWait(broker, version, correlation_id, name, index)
-                wait.batch, wait.header = records, header
+                wait.partition, wait.batch, wait.header = partition, records, header
                 broker.commits.append_in_round(partition, wait)
                 wait.begin(timeout_ms)
                 return wait.later
@@ -124,7 +124,7 @@ def _refused(topic_name: str, index: int, version: int, error: KafkaError) -> Pr
 
 class SingleWait:
     """What `DurableWait` is for one batch. It has the answer, for when it is true, as soon as the
-    batch is in the log: before that it holds the `batch` with its `header`."""
+    batch is in the log: before that it holds the `batch` with its `header`, for the `partition`."""
 
     __slots__ = (
         "_broker",
@@ -136,8 +136,10 @@ class SingleWait:
         "deadline",
         "header",
         "later",
+        "partition",
     )
 
+    partition: Partition
     batch: bytearray | memoryview
     header: BatchHeader
 
@@ -173,6 +175,9 @@ class SingleWait:
 
     def expire(self) -> None:
         """The time is over: the batch stays, or will be there."""
+        if self.later.ready is None:
+            # What comes next on the connection must not be in the log before it.
+            self._broker.commits.append_now(self.partition)
         self.later.settle(self._refused(late()))
 
     def durable(self, error: BaseException | None) -> None:

@@ -25,6 +25,7 @@ from asyncbroker.protocol.messages.produce import (
 from asyncbroker.tests.data_path_harness import (
     UnderTest,
     batch_of,
+    idempotent,
     outcome_of,
     produce_request,
     settle,
@@ -88,8 +89,15 @@ async def durable(handlers: Mapping[int, Any] = HANDLERS) -> AsyncIterator[Durab
                 workers.go_on()
 
 
-def produce(correlation_id: int, acks: int, *, index: int = 0, timeout_ms: int = 30_000) -> bytes:
-    request = produce_request(batch_of(), index=index, acks=acks, timeout_ms=timeout_ms)
+def produce(
+    correlation_id: int,
+    acks: int,
+    *,
+    index: int = 0,
+    timeout_ms: int = 30_000,
+    batch: bytearray | None = None,
+) -> bytes:
+    request = produce_request(batch or batch_of(), index=index, acks=acks, timeout_ms=timeout_ms)
     return request_frame("Produce", VERSION, request, correlation_id)
 
 
@@ -180,6 +188,27 @@ async def test_timeout_ms_is_each_requests_own_and_later_ones_go_on() -> None:
         # What came too late is there all the same, and nobody is told twice.
         hasty.send(produce(4, ALL, index=1))
         assert await answer_of(hasty) == (4, 0, 3)
+
+
+async def test_who_is_told_that_time_is_over_is_in_the_log_before_what_comes_next() -> None:
+    """Although the round that was to append it has not begun."""
+    async with durable() as made:
+        other, hasty = await made.edge.connect(), await made.edge.connect()
+        other.send(produce(1, ALL))
+        await made.until_waiting(1)
+        hasty.send(produce(2, ALL, index=1, timeout_ms=1_000, batch=idempotent(0)))
+        hasty.send(produce(3, LEADER, index=1, batch=idempotent(1)))
+        await made.until_waiting(2)
+        assert made.end_offset(1) == 1
+        made.test.clock.advance(1.1)
+        assert await answer_of(hasty) == (2, ErrorCode.REQUEST_TIMED_OUT, -1)
+        assert await answer_of(hasty) == (3, 0, 2)
+        hasty.send(produce(4, ALL, index=1, batch=idempotent(0)))
+        await until(lambda: sum(made.edge.dispatcher.request_counts().values()) == 4)
+        made.workers.go_on()
+        assert await answer_of(other) == (1, 0, 1)
+        assert await answer_of(hasty) == (4, 0, 1)
+        assert made.end_offset(1) == 3
 
 
 async def test_a_request_to_many_partitions_waits_for_all_of_them() -> None:
