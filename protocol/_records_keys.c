@@ -3,6 +3,10 @@
 
 #include "_records_run.h"
 
+/* Keys are entered and asked for with the GIL: no more batches than with so many are taken at once,
+ * which is about a millisecond. */
+#define RECORDS_AT_ONCE 4096
+
 /* What is made of each key: it gets the offset of its record, or is asked for its last one. */
 typedef struct {
     PyObject *offsets;
@@ -96,7 +100,8 @@ static int walk_keys(const Run *run, Keys *keys, int64_t *end, int64_t *next_off
         forbidden |= COMPRESSION_MASK;
     *next_offset = run->next_offset;
     Py_BEGIN_ALLOW_THREADS
-    while (next_batch(run, position, *next_offset, forbidden, 1, row) &&
+    while (keys->entries < RECORDS_AT_ONCE &&
+           next_batch(run, position, *next_offset, forbidden, 1, row) &&
            check_keys(run, row, keys)) {
         position += row[ROW_SIZE];
         *next_offset = row[ROW_BASE_OFFSET] + row[ROW_LAST_OFFSET_DELTA] + 1;
@@ -122,8 +127,8 @@ const char records_enter_keys_doc[] = PyDoc_STR(
     "(end, next_offset, longest): enters the offsets of a run's records in the dict `offsets`, by "
     "their keys; the longest had so many bytes. The run ends before a batch that may need more "
     "than `entries_max` entries in all, or has a null, a longer key or any attribute but a time's; "
-    "or a codec, if it comes without its payload. A run is (data, payload or None, bytes_max, "
-    "next_offset, end_offset, records_max).");
+    "or a codec, if it comes without its payload; and after some thousand records. A run is "
+    "(data, payload or None, bytes_max, next_offset, end_offset, records_max).");
 
 PyObject *records_enter_keys(PyObject *module, PyObject *arguments)
 {

@@ -413,9 +413,10 @@ def _api_of(request: type) -> Api:
 
 def _send_all(connected: socket.socket, parts: list[Any], deadline: Deadline) -> None:
     """Sends all parts. Large ones, which are those of records, are not copied into one for it,
-    unless they are encrypted then."""
+    unless they are encrypted then, or the system cannot."""
+    gathers = hasattr(connected, "sendmsg") and not isinstance(connected, SSLSocket)
     size = sum(map(len, parts))
-    if size < _GATHERED_BYTES_MIN or len(parts) > _GATHERED_MAX or isinstance(connected, SSLSocket):
+    if size < _GATHERED_BYTES_MIN or len(parts) > _GATHERED_MAX or not gathers:
         connected.sendall(b"".join(parts))
         return
     sent = connected.sendmsg(parts)

@@ -139,3 +139,15 @@ def test_a_chunk_may_end_anywhere_in_a_batch(monkeypatch: pytest.MonkeyPatch) ->
     for chunk_bytes in (61, 62, 100, 1000):
         monkeypatch.setattr(cleaner_runs, "_CHUNK_BYTES", chunk_bytes)
         assert rounds_of(1) == expected
+
+
+def test_a_call_that_keeps_the_interpreter_ends_after_some_thousand_records() -> None:
+    assert cleaner_runs.EXTENSION is not None
+    batches = [build_batch([Record(0, 0, b"%d" % at, b"")], base_offset=at) for at in range(9000)]
+    data = b"".join(batches)
+    run = cleaner_runs.Run(data, None, len(data), 0, 1 << 40, 1 << 20)
+    offsets: dict[bytes, int] = {}
+    taken, _ = cleaner_runs.enter(offsets, run, 40, 1 << 40)
+    assert len(offsets) == taken.next_offset == 4096
+    assert taken.end == sum(map(len, batches[:4096]))
+    assert cleaner_runs.ask(offsets, run, 40)[0] == taken
