@@ -59,6 +59,8 @@ _CHAIN_MAX: Final = 8
 # What it counts that a batch tells the truth, without a gap before it: more than with one.
 _FITS: Final = 1.5
 _FITS_WHAT_IS_KNOWN: Final = 1.6
+# The same, where what is due is known by a damaged batch, and by the one behind the next: by two.
+_FITS_WHAT_IS_DUE: Final = 2.6
 
 
 class Readable(Protocol):
@@ -209,7 +211,8 @@ class BatchScan:
         another here those lie that have to, for as many as possible to tell the truth: each begins
         at least as far behind the one before as there are offsets in between; exactly as far where
         there are no gaps. If `found` is given, damage lies before, with `next_offset` offsets or
-        more; `found` stands for a batch that is damaged as well.
+        more; `found` stands for a batch that is damaged as well. Where it is not what the first of
+        them says itself, it is what is due there.
         """
         chain, end = self._chain(position, next_offset)
         if not chain or chain[0].batch.position != position:
@@ -217,6 +220,9 @@ class BatchScan:
         offsets_before = chain[-1].offsets_before + chain[-1].batch.header.last_offset_delta + 1
         limit = self._offset_limit(next_offset)
         may_skip = self.end_offset is not None
+        due, fits_due = next_offset, _FITS_WHAT_IS_KNOWN
+        if found is not None and found != chain[0].batch.header.base_offset:
+            due, fits_due = found, _FITS_WHAT_IS_DUE
         # Of each batch as the last one that is true: how well that fits, and the first true one.
         best: list[tuple[float, int] | None] = []
         for at, link in enumerate(chain):
@@ -224,8 +230,9 @@ class BatchScan:
             fits: tuple[float, int] | None = None
             if offset + offsets_before - link.offsets_before <= limit:
                 rest = offset - next_offset - link.offsets_before
-                if rest == 0 or (rest > 0 and (may_skip or found is not None or link.holes_before)):
-                    fits = (_FITS_WHAT_IS_KNOWN if rest == 0 else 1.0, -at)
+                is_due = offset - due == link.offsets_before
+                if is_due or (rest >= 0 and (may_skip or found is not None or link.holes_before)):
+                    fits = (fits_due if is_due else 1.0, -at)
                 for known, other in zip(best, chain, strict=False):
                     rest = offset - other.batch.header.base_offset
                     rest -= link.offsets_before - other.offsets_before

@@ -171,3 +171,20 @@ def test_a_log_with_gaps_is_read_once() -> None:
     scan = BatchScan(counting, 0, len(data), end_offset=offset)
     assert all(isinstance(found, GoodBatch) for found in scan.run(0, 0))
     assert counting.read_bytes < 1.2 * len(data)
+
+
+@pytest.mark.parametrize("is_newest", [True, False])
+def test_a_damaged_batch_tells_of_the_next_one_whether_its_offset_lies(is_newest: bool) -> None:
+    for bit in range(1, 64):
+        data = stamped(0, b"a", b"b", b"c")
+        lying = len(data)
+        data += stamped(3, b"d")
+        good = len(data)
+        data += stamped(4, b"e", b"f")
+        flip(data, lying - 1, random.Random(bit))
+        data[lying + 7 - bit // 8] ^= 1 << bit % 8
+        file = MemoryFiles().open("log", create=True)
+        file.pwrite(data, 0)
+        scan = BatchScan(file, 0, len(data), end_offset=None if is_newest else 6, promised_offset=6)
+        found = [each.position for each in scan.run(0, 0) if isinstance(each, GoodBatch)]
+        assert found == [good], bit
