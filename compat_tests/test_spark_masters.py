@@ -42,7 +42,7 @@ def test_executors_in_processes_of_their_own_read_and_write(
     own_broker: BrokerProcess, tmp_path: Path
 ) -> None:
     # Two executors of one core each.
-    submit = [SUBMIT, "--master", "local-cluster[2,1,1024]"]
+    submit: list[str | Path] = [SUBMIT, "--master", "local-cluster[2,1,1024]"]
     report = run_job(own_broker, tmp_path, submit)
     assert report["session"] == "pyspark.sql.session"
     assert_all_was_copied(report)

@@ -115,11 +115,11 @@ class Contents:
 
     def sync(self) -> None:
         if not self.is_lost:
+            self._synced(self._writes)
             self._forgotten_count += len(self._writes)
             self._before.clear()
             self._writes.clear()
             self._sizes = [len(self.data)]
-            self._stuck_size = self._stuck_size if self._stuck else None
 
     def begin_sync(self) -> tuple[int, bytearray]:
         """A sync begins, and takes its time: what is written meanwhile is not in it."""
@@ -134,15 +134,23 @@ class Contents:
             self._sync_count -= 1
         if self.is_lost or count < 0:
             return
+        self._synced(self._writes[:count])
         self._forgotten_count += count
         del self._writes[:count]
         self._sizes = [len(data), *self._sizes[count + 1 :]]
-        self._stuck_size = self._stuck_size if self._stuck else None
         self._before.clear()
         for position, written in self._writes:
             for sector in self._sectors(position, len(written)):
                 begin = sector * self._sector_bytes
                 self._before[sector] = bytes(data[begin : begin + self._sector_bytes])
+
+    def _synced(self, writes: list[tuple[int, bytes]]) -> None:
+        """The disk's size covers whatever has been written since a sync has failed, and synced."""
+        if not self._stuck:
+            self._stuck_size = None
+        if self._stuck_size is not None:
+            ends = [position + len(written) for position, written in writes if written]
+            self._stuck_size = min(len(self.data), max(self._stuck_size, *ends, 0))
 
     def forked(self, choose: Choose) -> Contents:
         """The same with the same past."""
