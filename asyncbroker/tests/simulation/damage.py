@@ -2,15 +2,17 @@
 
 Promised is what the recovery point, as it was last written, says to be durable. A batch that lies
 below it is chosen and one of its bits is changed, whichever it is. From then on its offsets may be
-answered with CORRUPT_MESSAGE, and nothing else may be different.
+answered with CORRUPT_MESSAGE, and nothing else may be different. A partition has a few of them at
+most: where many are near one another, what lies between them is given up (`log/batch_scan.py`).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Set
 from contextlib import suppress
 from random import Random
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from asyncbroker.broker import MEMORY_DIRECTORY
 from asyncbroker.log.checkpoints import RECOVERY_POINTS
@@ -24,6 +26,9 @@ from asyncbroker.protocol.batches import (
     verify_crc,
 )
 from asyncbroker.protocol.compression import CorruptBatch
+
+# Of one partition.
+DAMAGED_MAX: Final = 4
 
 
 class Damage(NamedTuple):
@@ -42,14 +47,22 @@ class _Stored(NamedTuple):
     size: int
 
 
-def flip_bit(files: CrashFiles, topics: Set[str], random: Random) -> Damage | None:
-    """Damages a batch of one of the topics, if there is one that is promised."""
-    stored = list(_promised(files, topics))
+def flip_bit(
+    files: CrashFiles, topics: Set[str], damage_counts: Counter[tuple[str, int]], random: Random
+) -> Damage | None:
+    """Damages a batch of one of the topics, if there is one that is promised; `damage_counts` says
+    how many of each partition are damaged already."""
+    stored = [
+        each
+        for each in _promised(files, topics)
+        if damage_counts[each.damage.topic, each.damage.partition] < DAMAGED_MAX
+    ]
     if not stored:
         return None
     chosen = random.choice(stored)
     position = chosen.position + random.randrange(chosen.size)
     chosen.contents.flip(position, 1 << random.randrange(8))
+    damage_counts[chosen.damage.topic, chosen.damage.partition] += 1
     return chosen.damage
 
 

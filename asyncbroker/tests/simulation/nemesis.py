@@ -53,6 +53,7 @@ class Nemesis:
         self._is_ending = False
         self._restarts_wanted = 0
         self._flips_wanted = 0
+        self._damage_counts: Counter[tuple[str, int]] = Counter()
         kinds: dict[str, Callable[[], None]] = {
             "kill": lambda: machine.kill(power=False),
             "power loss": lambda: machine.kill(power=True),
@@ -186,7 +187,8 @@ class Nemesis:
             self._machine.kill(power=self._random.random() < 0.5)
 
     def _damage(self) -> None:
-        damage = flip_bit(self._machine.disk.files, self._damageable, self._random)
+        files = self._machine.disk.files
+        damage = flip_bit(files, self._damageable, self._damage_counts, self._random)
         if damage is not None:
             place = place_of(damage.topic, damage.partition)
             self._world.note("damages", place, damage.first, damage.end)
