@@ -251,7 +251,10 @@ class UncleanScan:
 
     def _cut_surplus(self, segment: Segment, good_size: int, damage: CorruptLog) -> None:
         """Cuts what a full segment has behind its last offset: a part of a batch that was taken
-        back, which a power cut has brought back. No record can be missing there."""
+        back, which a power cut has brought back. No record can be missing there, unless a damaged
+        header has led to that offset."""
+        if not self.is_checked and segment.base_offset < self.recovery_point:
+            raise PromiseInDoubt(str(damage)) from damage
         logger.warning(
             "%s: cutting %d bytes; the next segment begins with the next offset",
             damage,

@@ -7,6 +7,7 @@ import pytest
 from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.tests.log_harness import (
+    DIRECTORY,
     append,
     copied,
     crashed,
@@ -95,3 +96,21 @@ def test_a_later_segment_that_was_promised_stays() -> None:
     assert list(offsets(log)) == [0, *range(3, COUNT)]
     assert refused(log, 1)
     assert refused(log, 2)
+
+
+@pytest.mark.parametrize("bit", range(4))
+def test_a_damaged_offset_that_leads_to_where_the_next_segment_begins_cuts_nothing_off(
+    bit: int,
+) -> None:
+    """For want of snapshots a start reads below the promise too, and there headers only."""
+    for offset in range(COUNT):
+        files = written()
+        for name in names(files):
+            if name.endswith((".snapshot", ".producers")):
+                files.remove(f"{DIRECTORY}/{name}")
+        path, position = path_of(offset), position_of(offset) + 7
+        (byte,) = files.open(path).pread(1, position)
+        overwrite(files, path, position, bytes([byte ^ 1 << bit]))
+        log = opened(files)
+        assert list(offsets(log)) == [other for other in range(COUNT) if other != offset]
+        assert refused(log, offset)
