@@ -97,7 +97,11 @@ def find_what_was_seen(log: PartitionLog, seen: CorruptLog) -> bool:
     segment = _segment_of(log, seen.path)
     if segment is None or seen.position is None:
         return False
-    found = _check(log, segment, seen.position, seen.position + 1)
+    end = seen.position + 1
+    found = _check(log, segment, seen.position, end)
+    if found == []:
+        # A wrong length may have led there, over batches that the index vouches for.
+        found = _check(log, segment, 0, end)
     return found is None or bool(found)
 
 

@@ -163,23 +163,24 @@ class DamagedRanges:
         what was damaged behind it is still to be counted. None: nobody knows yet."""
         with self._lock:
             sizes = {segment.base_offset: segment.size for segment in segments}
+            # Also below the log's start: whoever reads the segment has to step over them.
+            kept = tuple(
+                damaged
+                for damaged in self.ranges
+                if damaged.end <= sizes.get(damaged.base_offset, -1)
+                and damaged.first_offset < end_offset
+            )
             deleted = (
                 damaged.without_bytes()
                 for damaged in self.ranges
-                if damaged.next_offset <= log_start_offset
+                if damaged not in kept and damaged.next_offset <= log_start_offset
             )
             self.deleted = tuple(
                 damaged
                 for damaged in sorted({*self.deleted, *deleted})
                 if known_to is None or damaged.next_offset > known_to
             )
-            self.ranges = tuple(
-                damaged
-                for damaged in self.ranges
-                if damaged.end <= sizes.get(damaged.base_offset, -1)
-                and damaged.next_offset > log_start_offset
-                and damaged.first_offset < end_offset
-            )
+            self.ranges = kept
             self._write_new()
 
     def _write_new(self) -> None:

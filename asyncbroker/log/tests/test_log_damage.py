@@ -394,6 +394,29 @@ def test_damage_that_is_deleted_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_wrong_length_that_leads_over_indexed_batches_hides_none_of_them(
+    is_known: bool, is_clean: bool
+) -> None:
+    """Whoever looks for one that has no index entry comes from the beginning; also where what is
+    damaged was deleted, and is still in the file."""
+    config = with_config(segment_bytes=10_000, index_interval_bytes=2 * BATCH_BYTES)
+    files = MemoryFiles()
+    log = open_log(files, config=config)
+    append_each(log, 30)
+    log.close()
+    overwrite(files, path_of(0), 10, b"\x04")
+    log = open_log(files, config=config, recovery_point=30)
+    if is_known:
+        assert refused(log, 0)
+    assert log.advance_log_start(1) == []
+    log.close(clean=is_clean)
+    log = open_log(files, config=config, is_clean=is_clean, recovery_point=30, log_start_offset=1)
+    assert len(log.damaged.ranges) == is_known
+    assert list(offsets(log)) == [*range(1, 30)]
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
 def test_a_damaged_epoch_of_a_producer_does_not_shut_it_out(is_clean: bool) -> None:
     """Below the recovery point headers are read on the way, and nobody looks at their CRCs."""
     files = MemoryFiles()
