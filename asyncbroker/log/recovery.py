@@ -112,7 +112,7 @@ class Recovery:
                 segments, snapshots, sizes, log_start_offset, is_checked=not is_damage_known
             )
         end_offset, producers, epochs = found
-        if end_offset < self.recovery_point:
+        if max(end_offset, log_start_offset) < self.recovery_point:
             raise CorruptLog(
                 self.directory,
                 f"no segment is left of a log that was durable to {self.recovery_point}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from random import Random
 from typing import Any
 from zlib import crc32
 
@@ -14,6 +15,7 @@ from asyncbroker.log.errors import CorruptLog
 from asyncbroker.log.files import Files
 from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.partition_log import PartitionLog
+from asyncbroker.log.tests.crash_files import CrashFiles, Died
 from asyncbroker.log.tests.log_harness import (
     DIRECTORY,
     append,
@@ -31,6 +33,7 @@ from asyncbroker.log.tests.log_harness import (
     values_of,
     with_config,
 )
+from asyncbroker.log.unclean_scan import QUARANTINED_SUFFIX
 
 ONE = LogConfig(index_interval_bytes=150)
 FIRST = f"{DIRECTORY}/{0:020d}"
@@ -423,6 +426,39 @@ def test_a_start_beyond_the_end_empties_the_log_and_gives_no_offset_twice() -> N
     assert append(log).base_offset == 20
     log = reopened(log, files, log_start_offset=20)
     assert [offset for offset, _ in read_all(log)] == [20]
+
+
+def test_a_log_that_is_emptied_so_opens_after_a_crash_in_the_middle_of_it() -> None:
+    def prepare() -> tuple[CrashFiles, LogConfig]:
+        files = CrashFiles(sector_bytes=128)
+        files.make_directory("data")
+        files.sync_directory("")
+        log = open_log(files, config=with_config(segment_bytes=300))
+        append_each(log, 8)
+        log.flush()
+        return files, log.config
+
+    def reopen(files: CrashFiles, config: LogConfig) -> PartitionLog:
+        return recovered(files, config, recovery_point=8, log_start_offset=20)
+
+    random = Random(5)
+    files, config = prepare()
+    before = files.change_count
+    reopen(files, config)
+    for die_in in range(files.change_count - before):
+        files, config = prepare()
+        whole = files.contents()
+        files.die_in = die_in
+        with pytest.raises(Died):
+            reopen(files, config)
+        for state in [*files.states(5, random), files.killed()]:
+            log = reopen(state, config)
+            assert (log.log_start_offset, log.end_offset) == (20, 20)
+            kept = {
+                data for path, data in state.contents().items() if path.endswith(QUARANTINED_SUFFIX)
+            }
+            assert kept >= {data for path, data in whole.items() if path.endswith(".log")}
+            assert append(log).base_offset == 20
 
 
 # ---- recovery itself
