@@ -187,6 +187,7 @@ class UncleanScan:
         # Compaction leaves gaps, but never in the newest segment; the base offset, which is not
         # under the CRC, can be checked there.
         next_offset = segment.base_offset if at + 1 == len(self.segments) and start == 0 else None
+        ends_at = self._end_of(at)
         for header, position, batch in segment.walk(
             start, segment.size, whole_from=self.recovery_point
         ):
@@ -195,8 +196,12 @@ class UncleanScan:
             if next_offset is not None and header.base_offset != next_offset:
                 reason = f"offset {header.base_offset}, not {next_offset}"
                 raise CorruptLog(segment.log_path, reason, position)
-            if at + 1 == len(self.segments):
+            if ends_at is None:
                 next_offset = header.next_offset
+            elif header.next_offset > ends_at:
+                # Or this would be the log's end, and the offsets before it a hole.
+                reason = f"offset {header.last_offset}, although the next segment is at {ends_at}"
+                raise CorruptLog(segment.log_path, reason, position)
             yield GoodBatch(header, position)
 
     def _checked_batches(self, at: int, start: int) -> Iterator[GoodBatch | DamagedRange]:

@@ -114,3 +114,17 @@ def test_a_damaged_offset_that_leads_to_where_the_next_segment_begins_cuts_nothi
         log = opened(files)
         assert list(offsets(log)) == [other for other in range(COUNT) if other != offset]
         assert refused(log, offset)
+
+
+@pytest.mark.parametrize("bit", range(4, 62))
+def test_of_what_was_not_promised_a_damaged_offset_makes_no_hole(bit: int) -> None:
+    """It would be as wide as the damage says, and readers would stand before it."""
+    for offset in range(4, 9):
+        files = written()
+        path, position = path_of(offset), position_of(offset) + 7 - bit // 8
+        (byte,) = files.open(path).pread(1, position)
+        overwrite(files, path, position, bytes([byte ^ 1 << bit % 8]))
+        log = opened(files, recovery_point=3)
+        assert log.end_offset == offset
+        assert list(offsets(log)) == list(range(offset))
+        assert append(log).base_offset == offset
