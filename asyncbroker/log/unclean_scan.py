@@ -8,7 +8,8 @@ the batches stop making sense:
   and not the power was at fault. Segments behind a gap are such a case; so compaction, which makes
   gaps, has to stay below the recovery point that is recorded on the disk.
 - the next segment begins with the very offset that is due: no record is missing, only these bytes
-  are cut. They are a part of a batch that did not fit on the disk and was taken back.
+  are cut. They are a part of a batch that did not fit on the disk and was taken back. Before that
+  all CRCs are checked, as below: a damaged offset may have led there.
 - it was promised, or the headers of promised batches have led there: PromiseInDoubt, and nothing
   is touched. Below the recovery point only headers are read, so who is to blame is not known yet.
   With `is_checked` all CRCs are, and what turns out damaged becomes a hole (`damage.py`): its bytes
@@ -258,7 +259,7 @@ class UncleanScan:
         """Cuts what a full segment has behind its last offset: a part of a batch that was taken
         back, which a power cut has brought back. No record can be missing there, unless a damaged
         header has led to that offset."""
-        if not self.is_checked and segment.base_offset < self.recovery_point:
+        if not self.is_checked:
             raise PromiseInDoubt(str(damage)) from damage
         logger.warning(
             "%s: cutting %d bytes; the next segment begins with the next offset",

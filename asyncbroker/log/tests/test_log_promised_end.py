@@ -128,3 +128,13 @@ def test_of_what_was_not_promised_a_damaged_offset_makes_no_hole(bit: int) -> No
         assert log.end_offset == offset
         assert list(offsets(log)) == list(range(offset))
         assert append(log).base_offset == offset
+
+
+def test_nor_does_one_that_leads_to_where_the_next_segment_begins_take_what_is_behind_it() -> None:
+    files = written()
+    overwrite(files, path_of(4), position_of(4) + 7, b"\5")
+    behind = files.read_whole(path_of(4))[position_of(4) :]
+    log = opened(files, recovery_point=3)
+    assert log.end_offset == 4
+    assert list(offsets(log)) == [0, 1, 2, 3]
+    assert files.read_whole(f"{path_of(4)[:-4]}.{position_of(4)}.quarantined") == behind
