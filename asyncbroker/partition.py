@@ -34,10 +34,9 @@ from asyncbroker.storage import DISK_ERRORS, PASSING_ERRORS, Storage
 
 if TYPE_CHECKING:
     from asyncbroker.fetch_waits import FetchWaiter
-    from asyncbroker.log.appended import Appended
+    from asyncbroker.log.appended import Appended, Sent
     from asyncbroker.log.file_range import FileRange
     from asyncbroker.log.partition_log import PartitionLog
-    from asyncbroker.log.together import Sent
     from asyncbroker.protocol.records import BatchHeader
     from asyncbroker.workers import Workers
 

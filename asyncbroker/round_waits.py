@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from asyncbroker.later import Later
-from asyncbroker.log.together import Sent
+from asyncbroker.log.appended import Sent
 from asyncbroker.protocol.batches import NO_TIMESTAMP
 from asyncbroker.protocol.errors import ErrorCode, KafkaError
 

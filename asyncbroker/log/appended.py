@@ -1,8 +1,21 @@
-"""What whoever appends is told."""
+"""What is appended, and what whoever appends is told."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from asyncbroker.protocol.batches import BatchHeader
+
+
+class Sent(Protocol):
+    """A batch that was checked, with its header."""
+
+    @property
+    def batch(self) -> bytearray | memoryview: ...
+
+    @property
+    def header(self) -> BatchHeader: ...
 
 
 class Appended(NamedTuple):

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from asyncbroker.log.append_checks import check_size, check_timestamps, is_roll_due, roll_limits
-from asyncbroker.log.appended import Appended
+from asyncbroker.log.appended import Appended, Sent
 from asyncbroker.log.batch_place import RELATIVE_OFFSET_MAX
 from asyncbroker.log.cleaner_transactions import Decided
 from asyncbroker.log.config import INT64_MAX, LogConfig
@@ -46,7 +46,7 @@ from asyncbroker.log.reserve import Reserve
 from asyncbroker.log.retention import Expired
 from asyncbroker.log.segment import Segment
 from asyncbroker.log.time_search import TimestampOffset, find_first_at_or_after, find_largest
-from asyncbroker.log.together import Sent, write_together
+from asyncbroker.log.together import write_together
 from asyncbroker.protocol.batches import (
     LOG_APPEND_TIME_BIT,
     NO_TIMESTAMP,

@@ -11,30 +11,21 @@ By whoever appends. Not known here: who waits for it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from asyncbroker.log.append_checks import is_index_full
+from asyncbroker.log.appended import Sent
 from asyncbroker.log.batch_place import RELATIVE_OFFSET_MAX
 from asyncbroker.log.config import INT64_MAX, LogConfig
 from asyncbroker.log.damage import DamagedRanges
 from asyncbroker.log.durability import Durability
 from asyncbroker.log.log_segments import LogSegments
 from asyncbroker.log.producers import ProducerState
-from asyncbroker.protocol.batches import BatchHeader, stamp
+from asyncbroker.protocol.batches import stamp
 from asyncbroker.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from asyncbroker.log.persistence import Persistence
-
-
-class Sent(Protocol):
-    """A batch that was checked, with its header."""
-
-    @property
-    def batch(self) -> bytearray | memoryview: ...
-
-    @property
-    def header(self) -> BatchHeader: ...
 
 
 def write_together(
