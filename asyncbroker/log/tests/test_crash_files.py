@@ -80,6 +80,12 @@ def use(files: Files) -> list[object]:
     return said
 
 
+def no_sync(operation: str, path: str) -> None:
+    """A disk that fails to write."""
+    if operation == "datasync":
+        raise OSError(errno.EIO, "no")
+
+
 def test_without_a_crash_it_is_a_file_system_like_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,14 +141,10 @@ def test_starting_writeback_promises_nothing() -> None:
 
 
 def test_after_a_failed_sync_nothing_is_durable_whatever_the_next_one_says() -> None:
-    def fail(operation: str, path: str) -> None:
-        if operation == "datasync":
-            raise OSError(errno.EIO, "no")
-
     files = made(b"old")
     file = files.open("a")
     file.pwrite(b"new", 0)
-    files.on_call = fail
+    files.on_call = no_sync
     with pytest.raises(OSError, match="no"):
         file.datasync()
     files.on_call = None
@@ -159,16 +161,12 @@ def test_after_a_failed_sync_nothing_is_durable_whatever_the_next_one_says() -> 
 
 
 def test_what_was_cut_off_before_a_failed_sync_keeps_nothing_from_the_disk() -> None:
-    def fail(operation: str, path: str) -> None:
-        if operation == "datasync":
-            raise OSError(errno.EIO, "no")
-
     files = made(b"old")
     file = files.open("a")
     file.pwrite(bytes(5 * SECTOR), 3)
     file.truncate(3)
     file.pwrite(b"new", 3)
-    files.on_call = fail
+    files.on_call = no_sync
     with pytest.raises(OSError, match="no"):
         file.datasync()
     killed = files.killed()
@@ -178,14 +176,10 @@ def test_what_was_cut_off_before_a_failed_sync_keeps_nothing_from_the_disk() -> 
 
 
 def test_what_is_written_after_a_failed_sync_is_there_after_the_next_one_that_succeeds() -> None:
-    def fail(operation: str, path: str) -> None:
-        if operation == "datasync":
-            raise OSError(errno.EIO, "no")
-
     files = made(b"old")
     file = files.open("a")
     file.pwrite(b"..new..later..", 3)
-    files.on_call = fail
+    files.on_call = no_sync
     with pytest.raises(OSError, match="no"):
         file.datasync()
     killed = files.killed()
@@ -247,11 +241,7 @@ def test_an_atomic_write_shows_the_old_or_the_new_at_every_change() -> None:
 def test_an_atomic_write_whose_sync_failed_is_durable_when_it_is_made_again() -> None:
     files = made(b"old")
 
-    def fail(operation: str, path: str) -> None:
-        if operation == "datasync":
-            raise OSError(errno.EIO, "no")
-
-    files.on_call = fail
+    files.on_call = no_sync
     with pytest.raises(OSError, match="no"):
         files.write_atomically("a", b"new")
     files.on_call = None
