@@ -8,11 +8,10 @@ most: where many are near one another, what lies between them is given up (`log/
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from contextlib import suppress
 from random import Random
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from asyncbroker.broker import MEMORY_DIRECTORY
 from asyncbroker.log.checkpoints import RECOVERY_POINTS
@@ -26,9 +25,6 @@ from asyncbroker.protocol.batches import (
     verify_crc,
 )
 from asyncbroker.protocol.compression import CorruptBatch
-
-# Of one partition.
-DAMAGED_MAX: Final = 4
 
 
 class Damage(NamedTuple):
@@ -48,21 +44,20 @@ class _Stored(NamedTuple):
 
 
 def flip_bit(
-    files: CrashFiles, topics: Set[str], damage_counts: Counter[tuple[str, int]], random: Random
+    files: CrashFiles, topics: Set[str], is_full: Callable[[str, int], bool], random: Random
 ) -> Damage | None:
-    """Damages a batch of one of the topics, if there is one that is promised; `damage_counts` says
-    how many of each partition are damaged already."""
+    """Damages a batch of one of the topics, if there is one that is promised, in a partition that
+    has not as many as it may have."""
     stored = [
         each
         for each in _promised(files, topics)
-        if damage_counts[each.damage.topic, each.damage.partition] < DAMAGED_MAX
+        if not is_full(each.damage.topic, each.damage.partition)
     ]
     if not stored:
         return None
     chosen = random.choice(stored)
     position = chosen.position + random.randrange(chosen.size)
     chosen.contents.flip(position, 1 << random.randrange(8))
-    damage_counts[chosen.damage.topic, chosen.damage.partition] += 1
     return chosen.damage
 
 

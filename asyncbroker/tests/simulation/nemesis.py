@@ -31,6 +31,9 @@ CALLS_MAX: Final = 150
 
 _ENDS: Final = {"stop": End.STOP, "kill": End.KILL, "power": End.POWER}
 
+# Of one partition: where many are near one another, what lies between them is given up.
+DAMAGED_MAX: Final = 4
+
 # A run that has seen so many has come to nothing yet, and is left in peace for the rest: whether it
 # goes on then is what it can still tell.
 FAULTS_MAX: Final = 200
@@ -53,7 +56,6 @@ class Nemesis:
         self._is_ending = False
         self._restarts_wanted = 0
         self._flips_wanted = 0
-        self._damage_counts: Counter[tuple[str, int]] = Counter()
         kinds: dict[str, Callable[[], None]] = {
             "kill": lambda: machine.kill(power=False),
             "power loss": lambda: machine.kill(power=True),
@@ -188,11 +190,14 @@ class Nemesis:
 
     def _damage(self) -> None:
         files = self._machine.disk.files
-        damage = flip_bit(files, self._damageable, self._damage_counts, self._random)
+        damage = flip_bit(files, self._damageable, self._is_damaged_enough, self._random)
         if damage is not None:
             place = place_of(damage.topic, damage.partition)
             self._world.note("damages", place, damage.first, damage.end)
             self._history.damaged.setdefault(place, []).append((damage.first, damage.end))
+
+    def _is_damaged_enough(self, topic: str, partition: int) -> bool:
+        return len(self._history.damaged.get(place_of(topic, partition), ())) >= DAMAGED_MAX
 
     def _fill_disk(self) -> None:
         disk = self._machine.disk
