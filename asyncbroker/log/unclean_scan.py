@@ -289,10 +289,11 @@ class UncleanScan:
         for held in later:
             quarantine_segment(self.files, held)
         del self.segments[at + 1 :]
-        segment.cut(good_size)
-        # Else a second crash could bring the old tail back behind new batches.
-        segment.open_file().datasync()
+        # The copy must have its name for good before the bytes go; and a second crash must not
+        # bring the old tail back behind new batches.
         self.files.sync_directory(self.directory)
+        segment.cut(good_size)
+        segment.open_file().datasync()
 
 
 def write_epochs(files: Files, directory: str, epochs: LeaderEpochs) -> None:

@@ -171,6 +171,26 @@ def test_what_is_kept_aside_takes_the_place_of_nothing_that_is() -> None:
     assert len(aside) == len(kept) == 9
 
 
+def test_what_is_kept_aside_is_so_for_good_before_it_is_cut() -> None:
+    files = CrashFiles()
+    files.make_directory("data")
+    files.sync_directory("")
+    log = open_log(files, config=ONE)
+    append_each(log, 3)
+    size = len(files.read_whole(f"{FIRST}.log")) // 3
+    flip(files, f"{FIRST}.log", size + 70)
+    log.flush()
+    opened, tail = files.killed(), files.read_whole(f"{FIRST}.log")[size:]
+    assert recovered(opened).end_offset == 1
+    for die_in in range(opened.change_count):
+        dying = files.killed()
+        dying.die_in = die_in
+        with pytest.raises(Died):
+            recovered(dying)
+        for state in dying.states(20, Random(die_in)):
+            assert any(tail in data for data in state.contents().values())
+
+
 def fail_truncate(operation: str, path: str) -> None:
     if operation == "truncate" and path.endswith(".log"):
         raise OSError(errno.EIO, "crash")
