@@ -34,7 +34,7 @@ from asyncbroker.log.inspection import (
 )
 from asyncbroker.log.open_segments import OpenSegments
 from asyncbroker.log.segment import LOG_SUFFIX, Segment, segment_name
-from asyncbroker.log.unclean_scan import QUARANTINED_SUFFIX
+from asyncbroker.log.unclean_scan import unused_name
 from asyncbroker.protocol.batches import CONTROL_BIT, HEADER, LENGTH_OVERHEAD, MAGIC, stamp_crc
 
 _COPY_BYTES: Final = 1 << 20
@@ -126,8 +126,8 @@ def _rewrite(files: Files, segment: SegmentFiles, pieces: Sequence[Damage]) -> N
     for piece in pieces:
         end = _copy(old, position, piece.position, new, end)
         if piece.end > piece.position:
-            name = f"{segment.path}.{piece.position}{QUARANTINED_SUFFIX}"
-            kept = files.open(_unused(name), create=True)
+            name = unused_name(files, f"{segment.path}.{piece.position}")
+            kept = files.open(name, create=True)
             _copy(old, piece.position, piece.end, kept, 0)
             kept.datasync()
             kept.close()
@@ -169,7 +169,7 @@ def _build_indexes(files: Files, segment: SegmentFiles) -> None:
 
 def _put_aside(files: Files, path: str) -> None:
     if files.exists(path):
-        files.rename(path, _unused(path + QUARANTINED_SUFFIX))
+        files.rename(path, unused_name(files, path))
 
 
 def _forget_positions(files: Files, segment: SegmentFiles, pieces: Sequence[Damage]) -> None:
@@ -223,12 +223,3 @@ def empty_batch(first_offset: int, next_offset: int) -> bytearray:
     )
     stamp_crc(batch)
     return batch
-
-
-def _unused(path: str) -> str:
-    """The path, or one with a number if that is taken."""
-    count, candidate = 0, path
-    while os.path.exists(candidate):
-        count += 1
-        candidate = f"{path.removesuffix(QUARANTINED_SUFFIX)}.{count}{QUARANTINED_SUFFIX}"
-    return candidate

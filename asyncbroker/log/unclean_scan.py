@@ -307,14 +307,14 @@ def write_epochs(files: Files, directory: str, epochs: LeaderEpochs) -> None:
 def quarantine_segment(files: Files, segment: Segment) -> None:
     """Removes a segment, and keeps what it has under another name."""
     if segment.size:
-        files.rename(segment.log_path, _unused(files, segment.log_path))
+        files.rename(segment.log_path, unused_name(files, segment.log_path))
     remove_segment(files, segment)
 
 
 def quarantine_tail(files: Files, segment: Segment, position: int) -> None:
     """Copies what a segment has from `position` on to a file beside it, durably."""
     source = segment.open_file()
-    path = _unused(
+    path = unused_name(
         files,
         f"{segment.path}.{position}",
         or_if=lambda path: _is_begun(files, path, source, position),
@@ -342,7 +342,9 @@ def _is_begun(files: Files, path: str, source: File, position: int) -> bool:
         begun.close()
 
 
-def _unused(files: Files, path: str, *, or_if: Callable[[str], bool] = lambda path: False) -> str:
+def unused_name(
+    files: Files, path: str, *, or_if: Callable[[str], bool] = lambda path: False
+) -> str:
     """The name under which a file is kept; with a number if there is one of that name already."""
     count, name = 0, path + QUARANTINED_SUFFIX
     while files.exists(name) and not or_if(name):
