@@ -281,8 +281,8 @@ class PartitionLog:
         """As `append` of each, with one write, which it gives; None: see `write_together`."""
         if leader_epoch != self.leader_epoch:
             return None
-        log = self._segments, self._durability, self._persistence, self.producers, self.damaged
-        written = write_together(*log, sent, leader_epoch, self.config, now_ms, bytes_max)
+        log, config = self._persistence, self.config
+        written = write_together(log, sent, config, leader_epoch, now_ms, bytes_max)
         self.end_offset = self._segments.end[0]
         return written
 

@@ -17,32 +17,27 @@ from asyncbroker.log.append_checks import is_index_full
 from asyncbroker.log.appended import Sent
 from asyncbroker.log.batch_place import RELATIVE_OFFSET_MAX
 from asyncbroker.log.config import INT64_MAX, LogConfig
-from asyncbroker.log.damage import DamagedRanges
-from asyncbroker.log.durability import Durability
-from asyncbroker.log.log_segments import LogSegments
-from asyncbroker.log.producers import ProducerState
 from asyncbroker.protocol.batches import stamp
 from asyncbroker.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
+    from asyncbroker.log.damage import DamagedRanges
     from asyncbroker.log.persistence import Persistence
+    from asyncbroker.log.producers import ProducerState
 
 
 def write_together(
-    segments: LogSegments,
-    durability: Durability,
-    persistence: Persistence,
-    producers: ProducerState,
-    damaged: DamagedRanges,
+    log: Persistence,
     sent: Sequence[Sent],
-    leader_epoch: int,
     config: LogConfig,
+    leader_epoch: int,
     now_ms: int,
     bytes_max: int,
 ) -> bytes | None:
     """Writes batches to the end of the log, in the current leader epoch and at most `bytes_max`,
     stamps them, and gives what was written. None, and nothing is changed, if they are for `append`.
     Raises OSError when it could not be written, and then nothing was."""
+    segments, durability, producers = log.segments, log.durability, log.producers
     end_offset, segment, begin, recent = segments.end
     size_max = min(config.max_message_bytes, config.segment_bytes)
     timestamp_max = min(now_ms + config.message_timestamp_after_max_ms, segments.roll_timestamp)
@@ -62,7 +57,7 @@ def write_together(
         or config.is_log_append_time
         or config.message_timestamp_before_max_ms != INT64_MAX
         or is_index_full(segment, config, len(sent))
-        or not _are_new(producers, damaged, sent)
+        or not _are_new(producers, log.damaged, sent)
     ):
         return None
     offset = end_offset
@@ -91,7 +86,7 @@ def write_together(
         last_offset = base_offset + header.last_offset_delta
         if segment.note(position, last_offset, header.max_timestamp):
             producers.end_offset = last_offset + 1
-            persistence.after_index_entry(segment, position, config)
+            log.after_index_entry(segment, position, config)
         recent.append(base_offset, position)
         position += header.size
     producers.end_offset = offset

@@ -158,7 +158,7 @@ async def test_behind_an_append_in_a_thread_they_wait_for_it_and_for_a_round(
 async def test_a_bug_keeps_no_other_partition_from_its_round(
     made: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(made.partitions[0].log, "producers", None)
+    monkeypatch.setattr(made.partitions[0].log, "config", None)
     (wait,), (other,) = wait_for(made, idempotent(0)), wait_for(made, batch_of(), index=1)
     await finish(made)
     assert other.code == 0
