@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from asyncbroker.log import persistence
 from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.tests.log_harness import (
@@ -75,7 +76,11 @@ def random_batch(rng: random.Random, sequences: dict[int, int], timestamp: int) 
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_they_come_to_what_they_come_to_one_by_one(seed: int) -> None:
+def test_they_come_to_what_they_come_to_one_by_one(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Snapshots of producers in the middle of a segment too."""
+    monkeypatch.setattr(persistence, "SNAPSHOT_BYTES", 500)
     rng = random.Random(seed)
     config = rng.choice([SMALL, LARGE, with_config(segment_bytes=1 << 20, segment_index_bytes=60)])
     files, twin_files = MemoryFiles(), MemoryFiles()
@@ -114,6 +119,7 @@ UNUSUAL: dict[str, tuple[list[bytearray], dict[str, Any], dict[str, Any]]] = {
     "a retry": ([batch(), from_producer(0, b"known")], {}, {}),
     "one out of order": ([from_producer(9)], {}, {}),
     "two of one producer": ([from_producer(1), from_producer(2)], {}, {}),
+    "one of a new producer twice": ([from_producer(0, producer_id=8)] * 2, {}, {}),
     "too large for the topic": ([batch(bytes(300))], {"max_message_bytes": 200}, {}),
     "more than a segment takes": ([batch(bytes(300))] * 3, {"segment_bytes": 800}, {}),
     "more than may be written here": ([batch(bytes(300))] * 3, {}, {"bytes_max": 800}),
@@ -150,8 +156,11 @@ def test_the_first_ones_of_a_segment_are_left_alone() -> None:
 def test_a_disk_that_refuses_them_has_none_of_them() -> None:
     files = MemoryFiles()
     log = open_log(files, config=LARGE)
-    append_each(log, 2)
+    append_each(log, 1)
+    log.flush()
+    append_each(log, 1)
     size = log.size
+    assert log.stretch_for_journal(0, 1 << 20) is not None
 
     def half(operation: str, path: str) -> None:
         if operation == "pwrite":
