@@ -72,7 +72,9 @@ async def test_one_write_for_each_partition_and_no_read(made: Fixture) -> None:
     waits = wait_for(made, batch_of(), batch_of(3), batch_of())
     waits += wait_for(made, batch_of(), batch_of(), index=1)
     assert made.calls == []
+    waiters = made.storage.metrics.round_waiters.total
     await finish(made)
+    assert made.storage.metrics.round_waiters.total == waiters + 5
     calls = [operation for operation, path in made.calls if not path.endswith(JOURNAL)]
     assert calls.count("pwrite") == 2
     assert "pread" not in calls

@@ -283,7 +283,9 @@ def test_a_log_ends_where_a_power_cut_left_a_gap_and_keeps_the_rest_aside(
     files = with_a_gap(is_removed)
     log = recovered(files)
     assert (log.log_start_offset, log.end_offset) == (0, 3)
-    assert f"{6:020d}.log.quarantined" in quarantined(files)
+    aside = quarantined(files)
+    assert f"{6:020d}.log.quarantined" in aside
+    assert 0 not in aside.values()
     append_each(log, 3)
     log = recovered(files)
     assert [offset for offset, _ in read_all(log)] == list(range(6))
