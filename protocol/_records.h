@@ -70,9 +70,13 @@ extern const char records_keep_doc[];
 
 #define BATCH_HEADER_BYTES 61
 #define LENGTH_OVERHEAD 12
+#define CRC_AT 17
 #define ATTRIBUTES_AT 21
 #define COMPRESSION_MASK 7
 #define COMPRESSION_LAST 4
+#define LOG_APPEND_TIME_BIT 8
+#define TRANSACTIONAL_BIT 16
+#define CONTROL_BIT 32
 
 /* A batch as a row of int64, native: the columns of `batch_table.py`. */
 enum {
@@ -108,7 +112,7 @@ static inline int read_batch_header(const uint8_t *at, int64_t *row)
     row[ROW_SIZE] = length + LENGTH_OVERHEAD;
     row[ROW_BASE_OFFSET] = big_i64(at);
     row[ROW_LAST_OFFSET_DELTA] = big_i32(at + 23);
-    row[ROW_ATTRIBUTES] = (int16_t)((uint16_t)at[21] << 8 | at[22]);
+    row[ROW_ATTRIBUTES] = (int16_t)((uint16_t)at[ATTRIBUTES_AT] << 8 | at[ATTRIBUTES_AT + 1]);
     row[ROW_BASE_TIMESTAMP] = big_i64(at + 27);
     row[ROW_MAX_TIMESTAMP] = big_i64(at + 35);
     row[ROW_PRODUCER_ID] = big_i64(at + 43);
@@ -119,10 +123,16 @@ static inline int read_batch_header(const uint8_t *at, int64_t *row)
            (row[ROW_ATTRIBUTES] & COMPRESSION_MASK) <= COMPRESSION_LAST;
 }
 
+/* Whether the CRC of a batch that is all there is right. */
+static inline int crc_matches(const uint8_t *at, int64_t size)
+{
+    return crc_update(0, at + ATTRIBUTES_AT, (size_t)size - ATTRIBUTES_AT) == big_u32(at + CRC_AT);
+}
+
 /* ---- Records --------------------------------------------------------------------------------- */
 
 #define RECORD_BYTES_MIN 7
-#define LOG_APPEND_TIME_BIT 8
+#define VARINT_BYTES_MAX 10
 #define MICROSECONDS_MAX_MS (INT64_MAX / 1000 - 1)
 
 /* The next varint of at most `bits` bits, still with its sign in the lowest bit; NULL when it does
@@ -154,6 +164,44 @@ ALWAYS_INLINE const uint8_t *read_word(const uint8_t *at, const uint8_t *end, in
 
 ALWAYS_INLINE int64_t unzigzag(uint64_t word) { return (int64_t)(word >> 1 ^ (0 - (word & 1))); }
 
+ALWAYS_INLINE uint64_t zigzag(int64_t value)
+{
+    return (uint64_t)value << 1 ^ (value < 0 ? ~(uint64_t)0 : 0);
+}
+
+/* How many bytes the varint of a number takes. */
+ALWAYS_INLINE int64_t varint_size(int64_t value)
+{
+    uint64_t word = zigzag(value);
+#if defined(__GNUC__) || defined(__clang__)
+    return (63 - __builtin_clzll(word | 1)) / 7 + 1;
+#else
+    int64_t size = 1;
+    while (word >>= 7)
+        size++;
+    return size;
+#endif
+}
+
+/* Writes at most VARINT_BYTES_MAX; where they end. */
+ALWAYS_INLINE uint8_t *write_varint(uint8_t *at, int64_t value)
+{
+    uint64_t word = zigzag(value);
+    while (word > 0x7F) {
+        *at++ = (uint8_t)(word | 0x80);
+        word >>= 7;
+    }
+    *at++ = (uint8_t)word;
+    return at;
+}
+
+/* The time of a record; 0 when base and delta together have more than 64 bits. */
+ALWAYS_INLINE int add_delta(int64_t base, int64_t delta, int64_t *timestamp)
+{
+    *timestamp = (int64_t)((uint64_t)base + (uint64_t)delta);
+    return ((base ^ *timestamp) & (delta ^ *timestamp)) >= 0;
+}
+
 /* A length of 32 bits and as many bytes; -1 is null. */
 ALWAYS_INLINE const uint8_t *read_piece(const uint8_t *at, const uint8_t *end,
                                         const uint8_t **piece, int64_t *size)
@@ -171,7 +219,9 @@ ALWAYS_INLINE const uint8_t *read_piece(const uint8_t *at, const uint8_t *end,
 
 /* One record: its fields, and what of it is left from the headers on. */
 typedef struct {
+    const uint8_t *attributes;
     int64_t timestamp_delta;
+    const uint8_t *after_timestamp;
     int64_t offset_delta;
     const uint8_t *key;
     int64_t key_size;
@@ -194,9 +244,11 @@ ALWAYS_INLINE const uint8_t *read_record(const uint8_t *at, const uint8_t *paylo
     }
     const uint8_t *end = record->end = at + (word >> 1);
     *wrong = "a varint within its record is not where it should be";
+    record->attributes = at;
     if (at == end || (at = read_word(at + 1, end, 64, &word)) == NULL)
         return NULL;
     record->timestamp_delta = unzigzag(word);
+    record->after_timestamp = at;
     if ((at = read_word(at, end, 32, &word)) == NULL)
         return NULL;
     record->offset_delta = unzigzag(word);

@@ -49,9 +49,8 @@ static int check_payload(Facts *facts, const uint8_t *at, int64_t size, int64_t 
             facts->wrong = "an offset that is not in its batch";
             return 0;
         }
-        int64_t delta = record.timestamp_delta;
-        int64_t timestamp = (int64_t)((uint64_t)base_timestamp + (uint64_t)delta);
-        if (((base_timestamp ^ timestamp) & (delta ^ timestamp)) < 0) {
+        int64_t timestamp;
+        if (!add_delta(base_timestamp, record.timestamp_delta, &timestamp)) {
             facts->wrong = "a timestamp of more than 64 bits";
             return 0;
         }
@@ -80,24 +79,18 @@ PyObject *records_check(PyObject *module, PyObject *arguments)
 {
     Py_buffer payload;
     long long count, last_offset_delta, base_timestamp;
-    int is_sound;
-    Facts facts;
+    PyThreadState *without_gil = NULL;
+    Facts facts = {.min_timestamp = -1, .max_timestamp = -1, .has_all_offsets = 1};
     (void)module;
     if (!PyArg_ParseTuple(arguments, "y*LLL:check", &payload, &count, &last_offset_delta,
                           &base_timestamp))
         return NULL;
-    facts.min_timestamp = facts.max_timestamp = -1;
-    facts.has_all_offsets = 1;
-    facts.keyless = 0;
-    if (payload.len < GIL_BYTES_MIN) {
-        is_sound = check_payload(&facts, payload.buf, payload.len, count, last_offset_delta,
+    if (payload.len >= GIL_BYTES_MIN)
+        without_gil = PyEval_SaveThread();
+    int is_sound = check_payload(&facts, payload.buf, payload.len, count, last_offset_delta,
                                  base_timestamp);
-    } else {
-        Py_BEGIN_ALLOW_THREADS
-        is_sound = check_payload(&facts, payload.buf, payload.len, count, last_offset_delta,
-                                 base_timestamp);
-        Py_END_ALLOW_THREADS
-    }
+    if (without_gil != NULL)
+        PyEval_RestoreThread(without_gil);
     PyBuffer_Release(&payload);
     if (!is_sound) {
         PyErr_SetString(PyExc_ValueError, facts.wrong);
@@ -138,19 +131,18 @@ PyObject *records_check_plain(PyObject *module, PyObject *batch)
         row[ROW_BASE_OFFSET] == 0 && row[ROW_ATTRIBUTES] == 0 && row[ROW_RECORD_COUNT] > 0 &&
         row[ROW_RECORD_COUNT] == row[ROW_LAST_OFFSET_DELTA] + 1 &&
         row[ROW_MAX_TIMESTAMP] >= row[ROW_BASE_TIMESTAMP]) {
-        uint32_t crc = big_u32(at + 17);
         int64_t producer_epoch = (int16_t)((uint16_t)at[51] << 8 | at[52]);
         int64_t base_sequence = big_i32(at + 53);
         Facts facts = {.min_timestamp = -1, .max_timestamp = -1, .has_all_offsets = 1};
         if ((base_sequence >= 0 || row[ROW_PRODUCER_ID] < 0) &&
-            crc_update(0, at + ATTRIBUTES_AT, (size_t)data.len - ATTRIBUTES_AT) == crc &&
+            crc_matches(at, row[ROW_SIZE]) &&
             check_payload(&facts, at + BATCH_HEADER_BYTES, data.len - BATCH_HEADER_BYTES,
                           row[ROW_RECORD_COUNT], row[ROW_LAST_OFFSET_DELTA],
                           row[ROW_BASE_TIMESTAMP]) &&
             facts.has_all_offsets && facts.max_timestamp == row[ROW_MAX_TIMESTAMP])
             fields = Py_BuildValue(
                 "LLLiIiLLLLLLL", 0LL, (long long)row[ROW_SIZE], (long long)big_i32(at + 12), 2,
-                (unsigned int)crc, 0, (long long)row[ROW_LAST_OFFSET_DELTA],
+                (unsigned int)big_u32(at + CRC_AT), 0, (long long)row[ROW_LAST_OFFSET_DELTA],
                 (long long)row[ROW_BASE_TIMESTAMP], (long long)row[ROW_MAX_TIMESTAMP],
                 (long long)row[ROW_PRODUCER_ID], (long long)producer_epoch,
                 (long long)base_sequence, (long long)row[ROW_RECORD_COUNT]);

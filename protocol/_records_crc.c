@@ -129,13 +129,18 @@ static int find_crc_instruction(void)
 #endif
 }
 
+static uint32_t update_by_table(uint32_t crc, const uint8_t *data, size_t size)
+{
+    return ~crc_by_table(~crc, data, size);
+}
+
 uint32_t crc_update(uint32_t crc, const uint8_t *data, size_t size)
 {
 #if defined(HAS_SSE42) || defined(HAS_ARM_CRC)
     if (LIKELY(crc_instruction_is_there))
         return ~crc_by_instruction(~crc, data, size);
 #endif
-    return ~crc_by_table(~crc, data, size);
+    return update_by_table(crc, data, size);
 }
 
 void prepare_crc(void)
@@ -167,26 +172,31 @@ void prepare_crc(void)
     crc_instruction_is_there = find_crc_instruction();
 }
 
+/* What `update` makes of the arguments of either function. */
+static PyObject *crc_of(PyObject *arguments, const char *format,
+                        uint32_t (*update)(uint32_t crc, const uint8_t *data, size_t size))
+{
+    Py_buffer data;
+    unsigned long value = 0;
+    PyThreadState *without_gil = NULL;
+    if (!PyArg_ParseTuple(arguments, format, &data, &value))
+        return NULL;
+    if (data.len >= GIL_BYTES_MIN)
+        without_gil = PyEval_SaveThread();
+    uint32_t crc = update((uint32_t)value, data.buf, (size_t)data.len);
+    if (without_gil != NULL)
+        PyEval_RestoreThread(without_gil);
+    PyBuffer_Release(&data);
+    return PyLong_FromUnsignedLong(crc);
+}
+
 const char records_crc32c_doc[] = PyDoc_STR(
     "crc32c(data, value=0, /)\n--\n\nThe CRC-32C of `data`, continued from `value`.");
 
 PyObject *records_crc32c(PyObject *module, PyObject *arguments)
 {
-    Py_buffer data;
-    unsigned long value = 0;
-    uint32_t crc;
     (void)module;
-    if (!PyArg_ParseTuple(arguments, "y*|k:crc32c", &data, &value))
-        return NULL;
-    if (data.len < GIL_BYTES_MIN) {
-        crc = crc_update((uint32_t)value, data.buf, (size_t)data.len);
-    } else {
-        Py_BEGIN_ALLOW_THREADS
-        crc = crc_update((uint32_t)value, data.buf, (size_t)data.len);
-        Py_END_ALLOW_THREADS
-    }
-    PyBuffer_Release(&data);
-    return PyLong_FromUnsignedLong(crc);
+    return crc_of(arguments, "y*|k:crc32c", crc_update);
 }
 
 const char records_crc32c_by_table_doc[] = PyDoc_STR(
@@ -194,13 +204,6 @@ const char records_crc32c_by_table_doc[] = PyDoc_STR(
 
 PyObject *records_crc32c_by_table(PyObject *module, PyObject *arguments)
 {
-    Py_buffer data;
-    unsigned long value = 0;
-    uint32_t crc;
     (void)module;
-    if (!PyArg_ParseTuple(arguments, "y*|k:crc32c_by_table", &data, &value))
-        return NULL;
-    crc = ~crc_by_table(~(uint32_t)value, data.buf, (size_t)data.len);
-    PyBuffer_Release(&data);
-    return PyLong_FromUnsignedLong(crc);
+    return crc_of(arguments, "y*|k:crc32c_by_table", update_by_table);
 }

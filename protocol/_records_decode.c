@@ -79,9 +79,8 @@ static int put_headers(Output *output, const Record *record, int is_wanted, int 
 /* In microseconds, as far as they fit; 0 when base and delta together have more than 64 bits. */
 ALWAYS_INLINE int timestamp_of(const int64_t *row, int64_t delta, int64_t *microseconds)
 {
-    int64_t base = row[ROW_BASE_TIMESTAMP];
-    int64_t timestamp = (int64_t)((uint64_t)base + (uint64_t)delta);
-    if (((base ^ timestamp) & (delta ^ timestamp)) < 0)
+    int64_t timestamp;
+    if (!add_delta(row[ROW_BASE_TIMESTAMP], delta, &timestamp))
         return 0;
     if (row[ROW_ATTRIBUTES] & LOG_APPEND_TIME_BIT)
         timestamp = row[ROW_MAX_TIMESTAMP];

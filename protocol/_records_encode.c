@@ -116,11 +116,6 @@ ALWAYS_INLINE int64_t source_at(const Source *source, int64_t row, const uint8_t
     return size;
 }
 
-ALWAYS_INLINE uint64_t zigzag(int64_t value)
-{
-    return (uint64_t)value << 1 ^ (value < 0 ? ~(uint64_t)0 : 0);
-}
-
 /* Writes what fits between `at` and `end`; `size` counts what does not as well. */
 typedef struct {
     uint8_t *at;
@@ -139,15 +134,8 @@ ALWAYS_INLINE void put_bytes(Writer *writer, const uint8_t *data, int64_t size)
 
 ALWAYS_INLINE void put_varint(Writer *writer, int64_t value)
 {
-    uint8_t bytes[10];
-    int size = 0;
-    uint64_t word = zigzag(value);
-    while (word > 0x7F) {
-        bytes[size++] = (uint8_t)(word | 0x80);
-        word >>= 7;
-    }
-    bytes[size++] = (uint8_t)word;
-    put_bytes(writer, bytes, size);
+    uint8_t bytes[VARINT_BYTES_MAX];
+    put_bytes(writer, bytes, write_varint(bytes, value) - bytes);
 }
 
 ALWAYS_INLINE int put_source(Writer *writer, const Source *source, int64_t row)
@@ -176,31 +164,6 @@ static int put_header_list(Writer *writer, const Input *input, int64_t row)
             return 0;
     }
     return 1;
-}
-
-/* How many bytes the varint of a number takes. */
-ALWAYS_INLINE int64_t varint_size(int64_t value)
-{
-    uint64_t word = zigzag(value);
-#if defined(__GNUC__) || defined(__clang__)
-    return (63 - __builtin_clzll(word | 1)) / 7 + 1;
-#else
-    int64_t size = 1;
-    while (word >>= 7)
-        size++;
-    return size;
-#endif
-}
-
-ALWAYS_INLINE uint8_t *write_varint(uint8_t *at, int64_t value)
-{
-    uint64_t word = zigzag(value);
-    while (word > 0x7F) {
-        *at++ = (uint8_t)(word | 0x80);
-        word >>= 7;
-    }
-    *at++ = (uint8_t)word;
-    return at;
 }
 
 ALWAYS_INLINE int64_t piece_size(int64_t size)

@@ -5,7 +5,6 @@
 
 #define BASE_TIMESTAMP_AT 27
 #define RECORD_COUNT_AT 57
-#define VARINT_BYTES_MAX 10
 
 /* Offsets that ascend, gone through once. */
 typedef struct {
@@ -48,71 +47,36 @@ typedef struct {
     int is_out_of_memory;
 } Keeping;
 
-/* What a record becomes when some before it go. */
-typedef struct {
-    const uint8_t *begin;
-    const uint8_t *body;
-    const uint8_t *after_delta;
-    int64_t timestamp;
-} Place;
-
-static const uint8_t *after_varint(const uint8_t *at)
+/* The time of a record; 0 when it has more than 64 bits. */
+static int find_timestamp(const Record *record, const int64_t *row, int64_t *timestamp)
 {
-    while (*at & 0x80)
-        at++;
-    return at + 1;
-}
-
-/* A record that has been read is taken apart again; 0 when its time has more than 64 bits. */
-static int find_place(const uint8_t *at, const Record *record, const int64_t *row, Place *place)
-{
-    int64_t base = row[ROW_BASE_TIMESTAMP], delta = record->timestamp_delta;
-    int64_t timestamp = (int64_t)((uint64_t)base + (uint64_t)delta);
-    place->begin = at;
-    place->body = after_varint(at);
-    place->after_delta = after_varint(place->body + 1);
     if (row[ROW_ATTRIBUTES] & LOG_APPEND_TIME_BIT) {
-        place->timestamp = row[ROW_MAX_TIMESTAMP];
+        *timestamp = row[ROW_MAX_TIMESTAMP];
         return 1;
     }
-    place->timestamp = timestamp;
-    return ((base ^ timestamp) & (delta ^ timestamp)) >= 0;
-}
-
-static int64_t write_varint(uint8_t *at, int64_t value)
-{
-    uint64_t word = (uint64_t)value << 1 ^ (value < 0 ? ~(uint64_t)0 : 0);
-    int64_t size = 0;
-    while (word > 0x7F) {
-        at[size++] = (uint8_t)(word | 0x80);
-        word >>= 7;
-    }
-    at[size++] = (uint8_t)word;
-    return size;
+    return add_delta(row[ROW_BASE_TIMESTAMP], record->timestamp_delta, timestamp);
 }
 
 /* Writes the record with another delta; 0 when that has more than 64 bits, or without memory. */
-static int put_record(Keeping *keeping, const Place *place, const uint8_t *end,
+static int put_record(Keeping *keeping, const Record *record, int64_t timestamp,
                       int64_t base_timestamp)
 {
-    uint8_t delta[VARINT_BYTES_MAX], length[VARINT_BYTES_MAX];
-    int64_t difference = (int64_t)((uint64_t)place->timestamp - (uint64_t)base_timestamp);
-    int64_t rest = end - place->after_delta;
-    if (((place->timestamp ^ base_timestamp) & (place->timestamp ^ difference)) < 0)
+    int64_t delta = (int64_t)((uint64_t)timestamp - (uint64_t)base_timestamp);
+    int64_t rest = record->end - record->after_timestamp;
+    if (((timestamp ^ base_timestamp) & (timestamp ^ delta)) < 0)
         return 0;
-    int64_t delta_size = write_varint(delta, difference);
-    int64_t length_size = write_varint(length, 1 + delta_size + rest);
-    uint8_t *to = room_for(&keeping->batches, length_size + 1 + delta_size + rest);
+    int64_t body = 1 + varint_size(delta) + rest;
+    int64_t size = varint_size(body) + body;
+    uint8_t *to = room_for(&keeping->batches, size);
     if (to == NULL) {
         keeping->is_out_of_memory = 1;
         return 0;
     }
-    keeping->batches.size += length_size + 1 + delta_size + rest;
-    memcpy(to, length, (size_t)length_size);
-    to += length_size;
-    *to++ = *place->body;
-    memcpy(to, delta, (size_t)delta_size);
-    memcpy(to + delta_size, place->after_delta, (size_t)rest);
+    keeping->batches.size += size;
+    to = write_varint(to, body);
+    *to++ = *record->attributes;
+    to = write_varint(to, delta);
+    memcpy(to, record->after_timestamp, (size_t)rest);
     return 1;
 }
 
@@ -158,10 +122,9 @@ static int put_records(Keeping *keeping, const Run *run, const int64_t *row, int
     const char *wrong;
     const uint8_t *next, *end, *at = records_in(run, row, &end);
     const int64_t *kept = keeping->kept.at, *kept_end = kept + count;
-    int64_t last_delta = -1, largest = 0;
+    int64_t last_delta = -1, largest = 0, timestamp;
     int is_copied = 0;
     Record record;
-    Place place;
     if (row[ROW_RECORD_COUNT] > (end - at) / RECORD_BYTES_MIN)
         return 0;
     for (int64_t left = row[ROW_RECORD_COUNT]; left > 0; left--, at = next) {
@@ -171,17 +134,17 @@ static int put_records(Keeping *keeping, const Run *run, const int64_t *row, int
         last_delta = record.offset_delta;
         if (kept == kept_end || row[ROW_BASE_OFFSET] + last_delta != *kept)
             continue;
-        if (!find_place(at, &record, row, &place))
+        if (!find_timestamp(&record, row, &timestamp))
             return 0;
         if (kept++ == keeping->kept.at) {
-            *base_timestamp = largest = place.timestamp;
+            *base_timestamp = largest = timestamp;
             is_copied = *base_timestamp == row[ROW_BASE_TIMESTAMP] &&
                         !(row[ROW_ATTRIBUTES] & LOG_APPEND_TIME_BIT);
         }
-        if (place.timestamp > largest)
-            largest = place.timestamp;
+        if (timestamp > largest)
+            largest = timestamp;
         if (!is_copied) {
-            if (!put_record(keeping, &place, next, *base_timestamp))
+            if (!put_record(keeping, &record, timestamp, *base_timestamp))
                 return 0;
         } else if (!append(&keeping->batches, at, next - at)) {
             keeping->is_out_of_memory = 1;

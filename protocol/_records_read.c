@@ -4,8 +4,6 @@
 
 #include "_records_decode.h"
 
-#define TRANSACTIONAL_BIT 16
-#define CONTROL_BIT 32
 #define NOT_PLAIN (COMPRESSION_MASK | TRANSACTIONAL_BIT | CONTROL_BIT)
 
 /* Some batches in a row: where they end, and what they hold at most of what is wanted. */
@@ -60,13 +58,12 @@ static int64_t write_batches(Output *output, const Py_buffer *data, int64_t posi
     int64_t row[ROW_COLUMNS];
     while (position < stretch->end && find_batch(data, position, row)) {
         const uint8_t *at = (const uint8_t *)data->buf + position;
-        size_t covered = (size_t)row[ROW_SIZE] - ATTRIBUTES_AT;
         Output before = *output;
         if (row[ROW_BASE_OFFSET] >= output->end_offset) {
             position += row[ROW_SIZE];
             continue;
         }
-        if (checks_crcs && crc_update(0, at + ATTRIBUTES_AT, covered) != big_u32(at + 17))
+        if (checks_crcs && !crc_matches(at, row[ROW_SIZE]))
             break;
         if (row[ROW_RECORD_COUNT] && !write_payload(output, row, at + BATCH_HEADER_BYTES,
                                                     row[ROW_SIZE] - BATCH_HEADER_BYTES)) {

@@ -12,10 +12,7 @@
 
 #include "_records_growing.h"
 
-#define TRANSACTIONAL_BIT 16
-#define CONTROL_BIT 32
 #define DELETE_HORIZON_BIT 64
-#define CRC_AT 17
 #define FORBIDDEN_BITS (TRANSACTIONAL_BIT | CONTROL_BIT | DELETE_HORIZON_BIT)
 
 /* Where the batches are, and which of them are for here. */
@@ -36,7 +33,7 @@ typedef struct {
 /* Whether a batch for here begins at `position`, without any of some attributes; its row, with its
  * position. */
 static inline int next_batch(const Run *run, int64_t position, int64_t next_offset, int forbidden,
-                      int checks_crc, int64_t *row)
+                             int checks_crc, int64_t *row)
 {
     const uint8_t *at = run->data + position;
     if (position && (run->payload || position >= run->bytes_max))
@@ -45,11 +42,10 @@ static inline int next_batch(const Run *run, int64_t position, int64_t next_offs
         row[ROW_SIZE] > run->size - position)
         return 0;
     row[ROW_POSITION] = position;
-    size_t covered = (size_t)row[ROW_SIZE] - ATTRIBUTES_AT;
     return !(row[ROW_ATTRIBUTES] & forbidden) && row[ROW_RECORD_COUNT] > 0 &&
            row[ROW_RECORD_COUNT] <= run->records_max && row[ROW_BASE_OFFSET] >= next_offset &&
            row[ROW_BASE_OFFSET] < run->end_offset - row[ROW_LAST_OFFSET_DELTA] &&
-           (!checks_crc || crc_update(0, at + ATTRIBUTES_AT, covered) == big_u32(at + CRC_AT));
+           (!checks_crc || crc_matches(at, row[ROW_SIZE]));
 }
 
 static inline const uint8_t *records_in(const Run *run, const int64_t *row, const uint8_t **end)

@@ -19,9 +19,7 @@ static int walk_batches(const uint8_t *data, int64_t size, int checks_crcs, int6
             break;
         if (rows) {
             row[ROW_POSITION] = position;
-            size_t covered = (size_t)row[ROW_SIZE] - ATTRIBUTES_AT;
-            row[ROW_CRC_MATCHES] =
-                !checks_crcs || crc_update(0, at + ATTRIBUTES_AT, covered) == big_u32(at + 17);
+            row[ROW_CRC_MATCHES] = !checks_crcs || crc_matches(at, row[ROW_SIZE]);
             memcpy(rows + found * ROW_COLUMNS, row, sizeof row);
         }
         position += row[ROW_SIZE];

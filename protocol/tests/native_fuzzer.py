@@ -300,7 +300,11 @@ def attack_runs(extension: ModuleType, count: int, chance: random.Random) -> Non
                 stamp_crc(whole[at])
         data = b"".join(whole)
         sizes = (0, 60, 100, len(data))
-        payload = exactly(chance.randbytes(40)) if chance.random() < 0.05 else None
+        payload = None
+        if chance.random() < 0.1:
+            # As of a compressed batch, which comes with its records beside it.
+            beside = chance.choice((chance.randbytes(40), whole[0][BATCH_HEADER_BYTES:]))
+            payload = exactly(beside)
         offsets = sorted(chance.randrange(40) for _ in range(chance.randrange(30)))
         kept = sorted(set(offsets))
         if chance.random() < 0.1:
