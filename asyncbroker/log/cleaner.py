@@ -200,20 +200,12 @@ class Cleaning:
         """Whether these records of a batch are all in the map."""
         if True in columns.are_tombstones and not keys.note_tombstones(header.base_offset):
             return False
-        return self._map_keys(keys, columns.keys, columns.offset_deltas, header.base_offset)
-
-    def _map_keys(
-        self,
-        keys: KeyOffsets,
-        names: Sequence[bytes | None],
-        offset_deltas: Sequence[int],
-        base_offset: int,
-    ) -> bool:
-        first = self.plan.start_offset - base_offset
+        offset_deltas, names = columns.offset_deltas, columns.keys
+        first = self.plan.start_offset - header.base_offset
         if offset_deltas[0] < first:
             count = bisect_left(offset_deltas, first)
             offset_deltas, names = offset_deltas[count:], names[count:]
-        return keys.add(names, offset_deltas, base_offset)
+        return keys.add(names, offset_deltas, header.base_offset)
 
     # ---- the second pass
 
