@@ -37,9 +37,7 @@ class Appending(Sent, Protocol):
     @property
     def later(self) -> Later[Any]: ...
 
-    def appended(
-        self, base_offset: int, last_offset: int, log_append_time_ms: int, log_start_offset: int
-    ) -> None:
+    def appended(self, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> None:
         """It is in the log."""
 
     def durable(self, error: BaseException | None) -> object:
@@ -120,10 +118,7 @@ class RoundWait:
             return None
         log_start_offset = log.log_start_offset
         for each in appending:
-            header = each.header
-            base_offset = header.base_offset
-            last_offset = base_offset + header.last_offset_delta
-            each.appended(base_offset, last_offset, NO_TIMESTAMP, log_start_offset)
+            each.appended(each.header.base_offset, NO_TIMESTAMP, log_start_offset)
             self.callbacks.append(each.durable)
             self.laters.append(each.later)
         self.end_offset = log.end_offset
@@ -138,7 +133,7 @@ class RoundWait:
                 functools.partial(_appended, partition, appending, call_when_durable)
             )
             return
-        appending.appended(*appended[:4])
+        _tell(appending, appended)
         self.callbacks.append(appending.durable)
         self.laters.append(appending.later)
         self.end_offset = max(self.end_offset, appended.last_offset + 1)
@@ -147,6 +142,11 @@ class RoundWait:
         refused = RoundWait(self.partition)
         refused.callbacks += [each.durable for each in appending]
         return refused
+
+
+def _tell(appending: Appending, appended: Appended) -> None:
+    base_offset, _, log_append_time_ms, log_start_offset, _ = appended
+    appending.appended(base_offset, log_append_time_ms, log_start_offset)
 
 
 def _appended(
@@ -159,7 +159,7 @@ def _appended(
     error = done.exception()
     if error is None:
         appended = done.result()
-        appending.appended(*appended[:4])
+        _tell(appending, appended)
         end_offset, later = appended.last_offset + 1, appending.later
         if call_when_durable(partition, end_offset, appending.durable, later):
             return

@@ -91,16 +91,12 @@ def shortcut(
     if acks == ACKS_ALL and not broker.storage.is_volatile:
         wait = SingleWait(broker, version, correlation_id, name, index)
         later = wait.later
-        wait.appended(*appended[:4])
+        wait.appended(base_offset, log_append_time_ms, log_start_offset)
         if broker.commits.call_when_durable(partition, last_offset + 1, wait.durable, later):
             wait.begin(timeout_ms)
             return later
-    return single_answer(
-        *(version, correlation_id, name, index),
-        base_offset,
-        log_append_time_ms,
-        log_start_offset,
-    )
+    where = base_offset, log_append_time_ms, log_start_offset
+    return single_answer(version, correlation_id, name, index, *where)
 
 
 def _may_wait(broker: Broker, partition: Partition, header: BatchHeader) -> bool:
@@ -153,9 +149,7 @@ class SingleWait:
         self._name = name
         self._index = index
 
-    def appended(
-        self, base_offset: int, last_offset: int, log_append_time_ms: int, log_start_offset: int
-    ) -> None:
+    def appended(self, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> None:
         """It is in the log."""
         self.later.ready = single_answer(
             self._version,

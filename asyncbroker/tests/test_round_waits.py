@@ -25,15 +25,13 @@ class Wait:
         self.batch = batch
         self.header = check_batch(batch)
         self.later: Later[Any] = Later()
-        self.offsets: tuple[int, int] | None = None
+        self.offset: int | None = None
         self.outcomes: list[BaseException | None] = []
 
-    def appended(
-        self, base_offset: int, last_offset: int, log_append_time_ms: int, log_start_offset: int
-    ) -> None:
-        assert self.offsets is None
+    def appended(self, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> None:
+        assert self.offset is None
         assert (log_append_time_ms, log_start_offset) == (-1, 0)
-        self.offsets = base_offset, last_offset
+        self.offset = base_offset
 
     def durable(self, error: BaseException | None) -> None:
         self.outcomes.append(error)
@@ -81,7 +79,7 @@ async def test_one_write_for_each_partition_and_no_read(made: Fixture) -> None:
     assert "pread_nowait" not in calls
     assert made.synced() == [JOURNAL]
     assert [wait.code for wait in waits] == [0] * 5
-    assert [wait.offsets for wait in waits] == [(1, 1), (2, 4), (5, 5), (1, 1), (2, 2)]
+    assert [wait.offset for wait in waits] == [1, 2, 5, 1, 2]
     assert made.partitions[0].high_watermark == made.partitions[0].log.durable_end_offset == 6
 
 
@@ -112,7 +110,7 @@ async def test_each_has_an_outcome_of_its_own_where_one_is_unusual(made: Fixture
     await finish(made)
     codes = [0, 0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 0, 0]
     assert [wait.code for wait in waits] == codes
-    assert [wait.offsets for wait in waits] == [(1, 1), (1, 1), None, (2, 2), (3, 3)]
+    assert [wait.offset for wait in waits] == [1, 1, None, 2, 3]
 
 
 async def test_a_full_disk_is_told_to_all_of_one_partition_and_passes(made: Fixture) -> None:
@@ -150,7 +148,7 @@ async def test_behind_an_append_in_a_thread_they_wait_for_it_and_for_a_round(
     assert partition.high_watermark == 1
     await finish(made)
     assert [wait.code for wait in waits] == [0, 0]
-    assert [wait.offsets for wait in waits] == [(2, 2), (3, 3)]
+    assert [wait.offset for wait in waits] == [2, 3]
     assert not isinstance(appending, tuple)
     assert (await appending).base_offset == 1
     assert partition.log.durable_end_offset == 4
