@@ -59,25 +59,28 @@ class CleanedSegment:
 
     def append(self, header: BatchHeader, batch: Buffer) -> None:
         """Adds a batch with this header; it is copied."""
-        segment = self.segment
-        position = segment.size + len(self._waiting)
-        if position + header.size > POSITION_MAX:
-            raise CorruptLog(segment.log_path, "the compacted segment would be too large")
-        segment.note(position, header.last_offset, header.max_timestamp)
-        self._waiting += batch
-        if len(self._waiting) >= _WRITE_BYTES:
-            self._write()
+        position = self._next_position(header.size)
+        self.segment.note(position, header.last_offset, header.max_timestamp)
+        self._add(batch)
 
     def append_run(self, batches: bytes, places: bytes) -> None:
         """Adds batches; of each three int64: where it begins in them, its last offset, its max
         timestamp."""
-        segment = self.segment
-        position = segment.size + len(self._waiting)
-        if position + len(batches) > POSITION_MAX:
-            raise CorruptLog(segment.log_path, "the compacted segment would be too large")
+        position = self._next_position(len(batches))
         cells = iter(memoryview(places).cast("q"))
         for begin, last_offset, max_timestamp in zip(cells, cells, cells, strict=True):
-            segment.note(position + begin, last_offset, max_timestamp)
+            self.segment.note(position + begin, last_offset, max_timestamp)
+        self._add(batches)
+
+    def _next_position(self, size: int) -> int:
+        """Where so many bytes will lie that come next."""
+        position = self.segment.size + len(self._waiting)
+        if position + size > POSITION_MAX:
+            reason = "the compacted segment would be too large"
+            raise CorruptLog(self.segment.log_path, reason)
+        return position
+
+    def _add(self, batches: Buffer) -> None:
         self._waiting += batches
         if len(self._waiting) >= _WRITE_BYTES:
             self._write()
