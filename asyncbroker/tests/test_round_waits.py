@@ -107,6 +107,9 @@ async def test_they_become_durable_with_what_was_before_them(made: Fixture) -> N
 
 async def test_each_has_an_outcome_of_its_own_where_one_is_unusual(made: Fixture) -> None:
     waits = wait_for(made, idempotent(0), idempotent(0), idempotent(5), batch_of(), idempotent(1))
+    await settle()
+    # Who is in the log waits for the disk.
+    assert [len(wait.outcomes) for wait in waits] == [0, 0, 1, 0, 0]
     await finish(made)
     codes = [0, 0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 0, 0]
     assert [wait.code for wait in waits] == codes
@@ -152,6 +155,20 @@ async def test_behind_an_append_in_a_thread_they_wait_for_it_and_for_a_round(
     assert not isinstance(appending, tuple)
     assert (await appending).base_offset == 1
     assert partition.log.durable_end_offset == 4
+    await made.commits.close()
+
+
+async def test_an_append_in_a_thread_that_fails_is_told(made: Fixture) -> None:
+    made.storage.inline_append_bytes_max = 1000
+    large = batch_of(value=bytes(LARGE))
+    appending = made.partitions[0].append(large, check_batch(large))
+    waits = wait_for(made, batch_of(), batch_of())
+    made.failing["pwrite", f"t-0/{0:020d}{LOG}"] = errno.ENOSPC
+    await finish(made)
+    assert [wait.code for wait in waits] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+    assert not isinstance(appending, tuple)
+    with pytest.raises(KafkaError):
+        await appending
     await made.commits.close()
 
 
