@@ -361,23 +361,28 @@ async def test_zstd_is_not_sent_to_clients_before_version_10(size: int) -> None:
         assert read_header(bytes_of(await test.fetch(version=10))).compression is Compression.ZSTD
 
 
-async def test_a_read_error_is_the_partitions_own_and_old_versions_get_another_code() -> None:
-    """EIO takes one partition, others are read on."""
-    broken = False
+class Disk:
+    """One that cannot read a partition while the test wants it so."""
 
-    def called(operation: str, path: str) -> None:
-        if broken and operation.startswith("pread") and "flights-0" in path:
+    is_broken = False
+
+    def called(self, operation: str, path: str) -> None:
+        if self.is_broken and operation.startswith("pread") and "flights-0" in path:
             raise OSError(errno.EIO, "Input/output error")
 
-    async with under_test(files=MemoryFiles(called)) as test:
+
+async def test_a_read_error_is_the_partitions_own_and_old_versions_get_another_code() -> None:
+    """EIO takes one partition, others are read on."""
+    disk = Disk()
+    async with under_test(files=MemoryFiles(disk.called)) as test:
         await test.topic(partitions=2)
         for index in (0, 1):
             await test.produce(batch_of(), index=index)
-        broken = True
+        disk.is_broken = True
         request = fetch_request({("flights", 0): 0, ("flights", 1): 0})
         answers = answers_of(await test.ask(request, 12))
         assert errors_of(answers) == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
-        broken = False
+        disk.is_broken = False
         assert (await test.fetch(version=6)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert (await test.fetch(version=5)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         outcome = await test.ask(produce_request(batch_of(), index=1), 9)
@@ -389,17 +394,12 @@ async def test_a_read_error_while_records_are_sent_is_the_partitions_own_as_well
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The response has begun, so the connection ends with it, and who asks again is told why."""
-    broken = False
-
-    def called(operation: str, path: str) -> None:
-        if broken and operation.startswith("pread") and "flights-0" in path:
-            raise OSError(errno.EIO, "Input/output error")
-
-    async with under_test(files=MemoryFiles(called)) as test:
+    disk = Disk()
+    async with under_test(files=MemoryFiles(disk.called)) as test:
         await test.topic(partitions=2)
         for index in (0, 1):
             await test.produce(batch_of(value=bytes(INLINE_BYTES_MAX)), index=index)
-        broken = True
+        disk.is_broken = True
         frame = request_frame("Fetch", 12, fetch_request({("flights", 0): 0}))
         async with edge(HANDLERS, broker=test.broker) as running:
             peer = await running.connect()
@@ -408,7 +408,7 @@ async def test_a_read_error_while_records_are_sent_is_the_partitions_own_as_well
             assert running.metrics.internal_errors == 0
         assert "flights-0 goes offline until a restart" in caplog.text
         assert not any(line.exc_info for line in caplog.records)
-        broken = False
+        disk.is_broken = False
         assert (await test.fetch()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert (await test.fetch(index=1)).error_code == ErrorCode.NONE
 

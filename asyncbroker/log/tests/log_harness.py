@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import replace
@@ -152,6 +153,19 @@ def truncate(files: Files, path: str, size: int) -> None:
     file = files.open(path)
     file.truncate(size)
     file.close()
+
+
+def fill_up(files: MemoryFiles) -> None:
+    """The disk is full in the middle of the next write, and not after that."""
+
+    def half(operation: str, path: str) -> None:
+        if operation == "pwrite":
+            files.on_call = None
+            file = files.open(path)
+            file.pwrite(b"half of it", file.size())
+            raise OSError(errno.ENOSPC, "full")
+
+    files.on_call = half
 
 
 def flip(files: Files, path: str, position: int) -> None:

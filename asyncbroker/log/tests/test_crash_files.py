@@ -11,7 +11,7 @@ import pytest
 from asyncbroker.log.files import Files, RealFiles
 from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.tests.crash_disk import everything, sampled, synced_only
-from asyncbroker.log.tests.crash_files import CrashFiles, Died, PartialWrite
+from asyncbroker.log.tests.crash_files import CrashFile, CrashFiles, Died, PartialWrite
 
 SECTOR = 4
 
@@ -86,6 +86,13 @@ def no_sync(operation: str, path: str) -> None:
         raise OSError(errno.EIO, "no")
 
 
+def fail_to_sync(files: CrashFiles, file: CrashFile) -> None:
+    files.on_call = no_sync
+    with pytest.raises(OSError, match="no"):
+        file.datasync()
+    files.on_call = None
+
+
 def test_without_a_crash_it_is_a_file_system_like_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,10 +151,7 @@ def test_after_a_failed_sync_nothing_is_durable_whatever_the_next_one_says() -> 
     files = made(b"old")
     file = files.open("a")
     file.pwrite(b"new", 0)
-    files.on_call = no_sync
-    with pytest.raises(OSError, match="no"):
-        file.datasync()
-    files.on_call = None
+    fail_to_sync(files, file)
     file.datasync()
     assert every_state(files) == {b"old", b"new"}
     assert files.killed(synced_only).contents() == {"a": b"old"}
@@ -166,9 +170,7 @@ def test_what_was_cut_off_before_a_failed_sync_keeps_nothing_from_the_disk() -> 
     file.pwrite(bytes(5 * SECTOR), 3)
     file.truncate(3)
     file.pwrite(b"new", 3)
-    files.on_call = no_sync
-    with pytest.raises(OSError, match="no"):
-        file.datasync()
+    fail_to_sync(files, file)
     killed = files.killed()
     killed.open("a").pwrite(b"oldnew", 0)
     killed.open("a").datasync()
@@ -179,9 +181,7 @@ def test_what_is_written_after_a_failed_sync_is_there_after_the_next_one_that_su
     files = made(b"old")
     file = files.open("a")
     file.pwrite(b"..new..later..", 3)
-    files.on_call = no_sync
-    with pytest.raises(OSError, match="no"):
-        file.datasync()
+    fail_to_sync(files, file)
     killed = files.killed()
     killed.open("a").pwrite(b"..new.", 3)
     killed.open("a").datasync()
@@ -240,7 +240,6 @@ def test_an_atomic_write_shows_the_old_or_the_new_at_every_change() -> None:
 
 def test_an_atomic_write_whose_sync_failed_is_durable_when_it_is_made_again() -> None:
     files = made(b"old")
-
     files.on_call = no_sync
     with pytest.raises(OSError, match="no"):
         files.write_atomically("a", b"new")

@@ -15,6 +15,7 @@ from asyncbroker.log.tests.log_harness import (
     append,
     append_each,
     batch,
+    fill_up,
     names,
     open_log,
     read_all,
@@ -251,15 +252,7 @@ def test_a_full_disk_fails_one_append_and_leaves_nothing_of_it() -> None:
     log = open_log(files)
     append_each(log, 2)
     size = log.size
-
-    def half(operation: str, path: str) -> None:
-        if operation == "pwrite":
-            files.on_call = None
-            file = files.open(path)
-            file.pwrite(b"half of it", file.size())
-            raise OSError(errno.ENOSPC, "full")
-
-    files.on_call = half
+    fill_up(files)
     with pytest.raises(OSError, match="full"):
         append(log)
     assert files.list_files(DIRECTORY)[f"{0:020d}.log"] == size

@@ -8,6 +8,8 @@ call of a cleaning fails once.
 from __future__ import annotations
 
 import errno
+import itertools
+from collections.abc import Iterator
 from contextlib import suppress
 from random import Random
 
@@ -106,31 +108,35 @@ def test_producers_are_known_by_a_durable_snapshot_before_their_batches_go() -> 
             assert append(recovered, from_producer(at, b"%d" % at)).is_duplicate
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
-def test_an_error_of_every_call_of_a_cleaning(code: int) -> None:
-    at = 0
-    while True:
+def after_each_error(code: int) -> Iterator[tuple[CrashFiles, PartitionLog, list[Kept], int]]:
+    """A log of whose cleaning one call has failed, for each call; what it had, and its end."""
+    for at in itertools.count():
         files, log = prepare()
         before, end_offset = kept(log), log.end_offset
-        calls = 0
+        calls = itertools.count()
 
-        def fail(operation: str, path: str, at: int = at) -> None:
-            nonlocal calls
-            calls += 1
-            if calls == at + 1:
+        def fail(operation: str, path: str, at: int = at, calls: Iterator[int] = calls) -> None:
+            if next(calls) == at:
                 raise OSError(code, operation, path)
 
         files.on_call = fail
         with suppress(OSError):
             clean(log)
         files.on_call = None
-        if calls <= at:
-            break
+        if next(calls) <= at:
+            return
+        yield files, log, before, end_offset
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_an_error_of_every_call_of_a_cleaning(code: int) -> None:
+    count = 0
+    for files, log, before, end_offset in after_each_error(code):
         check(log, before, end_offset)
         log.close(clean=False)
         check(reopen(files.killed(), end_offset), before, end_offset)
-        at += 1
-    assert at > 50
+        count += 1
+    assert count > 50
 
 
 @pytest.mark.parametrize("way", ["cleaned", "deleted", "crashed", "closed"])
@@ -138,37 +144,20 @@ def test_what_an_error_of_any_call_has_left_undone_is_done_later(way: str) -> No
     """No descriptors are left for one call: the log is read and appended to, and whoever changes
     its files next, or the next start, gives them their names."""
     random = Random(7)
-    at = unfinished = 0
-    while True:
-        files, log = prepare()
-        before, end_offset = kept(log), log.end_offset
-        calls = 0
-
-        def fail(operation: str, path: str, at: int = at) -> None:
-            nonlocal calls
-            calls += 1
-            if calls == at + 1:
-                raise OSError(errno.EMFILE, operation, path)
-
-        files.on_call = fail
-        with suppress(OSError):
-            clean(log)
-        files.on_call = None
-        if calls <= at:
-            break
-        at += 1
+    unfinished = 0
+    for files, log, before, end_offset in after_each_error(errno.EMFILE):
         check(log, before, end_offset)
         unfinished += has_leftovers(files)
         put(log, (b"z", b"new"))
         log.flush()
-        before, end_offset = [*before, kept(log)[-1]], log.end_offset
+        kept_now, end_now = [*before, kept(log)[-1]], log.end_offset
         if way == "cleaned":
             clean(log)
             assert not has_leftovers(files)
         elif way == "deleted":
             log.delete_segments(log.advance_log_start(log.segments[1].base_offset))
             assert not has_leftovers(files)
-            before = [each for each in before if each.offset >= log.log_start_offset]
+            kept_now = [each for each in kept_now if each.offset >= log.log_start_offset]
         elif way == "closed":
             log.close()
         for state in [*files.states(STATES_PER_CRASH, random), files.killed()]:
@@ -177,10 +166,10 @@ def test_what_an_error_of_any_call_has_left_undone_is_done_later(way: str) -> No
                 state,
                 config=COMPACTED,
                 is_clean=is_clean,
-                recovery_point=end_offset,
+                recovery_point=end_now,
                 log_start_offset=log.log_start_offset,
             )
-            check(again, before, end_offset)
+            check(again, kept_now, end_now)
             assert not has_leftovers(state)
     assert unfinished > 5
 

@@ -21,6 +21,7 @@ from asyncbroker.log.tests.log_harness import (
     append_each,
     batch,
     crashed,
+    fill_up,
     from_producer,
     names,
     open_log,
@@ -161,15 +162,7 @@ def test_a_disk_that_refuses_them_has_none_of_them() -> None:
     append_each(log, 1)
     size = log.size
     assert log.stretch_for_journal(0, 1 << 20) is not None
-
-    def half(operation: str, path: str) -> None:
-        if operation == "pwrite":
-            files.on_call = None
-            file = files.open(path)
-            file.pwrite(b"half of it", file.size())
-            raise OSError(errno.ENOSPC, "full")
-
-    files.on_call = half
+    fill_up(files)
     with pytest.raises(OSError, match="full"):
         together(log, from_producer(0), batch())
     assert files.list_files(DIRECTORY)[f"{0:020d}.log"] == size
