@@ -97,12 +97,16 @@ async def test_who_comes_during_a_round_is_appended_by_the_next_one(made: Fixtur
 
 
 async def test_they_become_durable_with_what_was_before_them(made: Fixture) -> None:
+    log = made.partitions[0].log
+    size = log.size
     made.append(0, "before")
     (wait,) = wait_for(made, batch_of())
     await finish(made)
     assert made.answered == ["before"]
     assert wait.code == 0
-    assert made.partitions[0].log.durable_end_offset == 3
+    assert log.durable_end_offset == 3
+    written = log.files.read_whole(log.segments[-1].log_path)[size:]
+    assert written in log.files.read_whole(f"data/{JOURNAL}")
 
 
 async def test_each_has_an_outcome_of_its_own_where_one_is_unusual(made: Fixture) -> None:
