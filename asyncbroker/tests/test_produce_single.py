@@ -204,3 +204,12 @@ async def test_with_acks_all_there_is_an_answer_at_once_only_if_it_is_durable() 
         answer = await asyncio.wait_for(outcome.awaitable, 10)
         assert log.durable_end_offset == 1
         assert answer.__class__ is bytes
+
+
+async def test_in_memory_nobody_waits_for_a_round() -> None:
+    async with both() as (side, _):
+        side.test.broker.storage.is_volatile = True
+        frame = request_frame("Produce", 9, produce_request(batch_of(), acks=ALL))
+        output: list[bytes] = []
+        outcome = side.dispatcher.serve(bytearray(frame[4:]), RequestContext(), output)
+        assert outcome == len(b"".join(output)) > 0
