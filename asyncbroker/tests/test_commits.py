@@ -322,6 +322,16 @@ async def test_draining_a_partition_waits_for_its_round_and_not_for_others(
     await draining
 
 
+async def test_draining_a_partition_ends_when_its_rounds_became_one(made: Fixture) -> None:
+    for name in ("running", "next", "next as well"):
+        made.append(0, name, LARGE)
+        await settle()
+    while made.workers.jobs:
+        await made.workers.step()
+    assert made.answered == ["running", "next", "next as well"]
+    await asyncio.wait_for(made.partitions[0].drain(), 10)
+
+
 async def test_a_full_journal_is_freed_and_rounds_go_on_meanwhile(made: Fixture) -> None:
     journal = made.logs.journal
     assert journal is not None
