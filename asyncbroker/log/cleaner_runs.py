@@ -12,14 +12,13 @@ Not known here: what stays.
 
 from __future__ import annotations
 
-import os
 from array import array
 from types import ModuleType
 from typing import Final, NamedTuple
 
 from asyncbroker.log.batch_place import RELATIVE_OFFSET_MAX, header_in_place
 from asyncbroker.log.errors import CorruptLog
-from asyncbroker.log.files import PORTABLE_VARIABLE
+from asyncbroker.log.files import is_portable_forced
 from asyncbroker.log.segment import Segment
 from asyncbroker.protocol import native
 from asyncbroker.protocol.batches import (
@@ -40,8 +39,7 @@ _CHUNK_BYTES: Final = 1 << 20
 _INT64_MAX: Final = (1 << 63) - 1
 _LENGTH_END: Final = LENGTH_AT + 4
 
-_is_portable = os.environ.get(PORTABLE_VARIABLE, "") not in ("", "0")
-EXTENSION: ModuleType | None = None if _is_portable else native.RECORDS
+EXTENSION: ModuleType | None = None if is_portable_forced() else native.RECORDS
 
 
 class Run(NamedTuple):

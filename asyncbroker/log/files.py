@@ -115,7 +115,7 @@ class RealFiles:
 
     def __init__(self, *, portable: bool | None = None) -> None:
         if portable is None:
-            portable = os.environ.get(PORTABLE_VARIABLE, "") not in ("", "0")
+            portable = is_portable_forced()
         self.is_portable = portable
         self._calls = system_calls(portable)
 
@@ -284,6 +284,11 @@ class _RealLock:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
+
+
+def is_portable_forced() -> bool:
+    """Whether ASYNCBROKER_PORTABLE=1 asks for what works everywhere."""
+    return os.environ.get(PORTABLE_VARIABLE, "") not in ("", "0")
 
 
 def no_such_file(path: str) -> FileNotFoundError:
