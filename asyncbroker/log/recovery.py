@@ -256,18 +256,18 @@ class Recovery:
             epochs = self._read_epochs(sizes)
             producers = snapshots.read(promised, beginning=beginning, is_clean=False)
             scan = UncleanScan(
-                self.files,
-                self.directory,
-                segments,
-                self.damaged,
-                self.recovery_point,
-                log_start_offset,
-                self.config.max_message_bytes,
-                self._new_segment,
-                snapshots,
-                epochs is not None,
-                is_checked,
-                self.unread,
+                files=self.files,
+                directory=self.directory,
+                segments=segments,
+                damaged=self.damaged,
+                recovery_point=self.recovery_point,
+                log_start_offset=log_start_offset,
+                batch_bytes_max=self.config.max_message_bytes,
+                new_segment=self._new_segment,
+                snapshots=snapshots,
+                has_epochs=epochs is not None,
+                is_checked=is_checked,
+                unread=self.unread,
             )
             try:
                 found_epochs = epochs or LeaderEpochs()
