@@ -26,9 +26,10 @@ from asyncbroker.dispatch import Dispatcher, Serving
 from asyncbroker.handlers import HANDLERS, Handler
 from asyncbroker.listeners import Listener
 from asyncbroker.log.errors import DirectoryRefused
+from asyncbroker.log.files import is_portable_forced
 from asyncbroker.metrics import Metrics
 from asyncbroker.peer_watch import ConnectionLimits
-from asyncbroker.server import CannotListen, Server, is_portable_forced
+from asyncbroker.server import CannotListen, Server
 from asyncbroker.workers import ThreadWorkers
 
 logger = logging.getLogger(__name__)

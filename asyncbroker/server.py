@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import os
 import socket
 from collections.abc import Iterable
 from functools import partial
@@ -308,8 +307,3 @@ def _own_name() -> str:
         )
         return "localhost"
     return name
-
-
-def is_portable_forced() -> bool:
-    """Whether ASYNCBROKER_PORTABLE=1 asks for the fallbacks that work everywhere."""
-    return os.environ.get("ASYNCBROKER_PORTABLE", "") not in ("", "0")

@@ -287,7 +287,7 @@ class _RealLock:
 
 
 def is_portable_forced() -> bool:
-    """Whether ASYNCBROKER_PORTABLE=1 asks for what works everywhere."""
+    """Whether ASYNCBROKER_PORTABLE=1 asks for the fallbacks that work everywhere."""
     return os.environ.get(PORTABLE_VARIABLE, "") not in ("", "0")
 
 
