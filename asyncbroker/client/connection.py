@@ -22,7 +22,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from ssl import SSLSocket
 from typing import Any, Final, TypeVar
 
 from asyncbroker.client.errors import (
@@ -414,7 +413,8 @@ def _api_of(request: type) -> Api:
 def _send_all(connected: socket.socket, parts: list[Any], deadline: Deadline) -> None:
     """Sends all parts. Large ones, which are those of records, are not copied into one for it,
     unless they are encrypted then, or the system cannot."""
-    gathers = hasattr(connected, "sendmsg") and not isinstance(connected, SSLSocket)
+    # One with TLS is of a class of its own.
+    gathers = hasattr(connected, "sendmsg") and connected.__class__ is socket.socket
     size = sum(map(len, parts))
     if size < _GATHERED_BYTES_MIN or len(parts) > _GATHERED_MAX or not gathers:
         connected.sendall(b"".join(parts))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -244,3 +246,15 @@ def test_a_login_that_is_refused_the_second_time_ends_the_connection(
     with pytest.raises(AuthenticationFailed, match="gone"):
         beat(connection)
     assert connection.is_closed
+
+
+def test_only_tls_needs_the_module_for_it() -> None:
+    script = "import sys, asyncbroker.client.connection; print('ssl' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[3],
+    )
+    assert done.stdout == "False\n"
