@@ -61,8 +61,6 @@ class Run:
 
     def go(self, seed: int, seconds: float, way: str = "") -> None:
         """One file system, and what becomes of it."""
-        # Who keeps what is logged, as pytest does, keeps errors, and with them files open.
-        logging.getLogger("asyncbroker").setLevel(logging.CRITICAL + 1)
         random = Random(seed)
         options = ",".join(random.choice(each) for each in OPTIONS)
         way = way or random.choice(WAYS)
@@ -147,6 +145,7 @@ def main() -> int:
     options = parser.parse_args()
     if why := why_not_mounted():
         parser.error(f"it {why}")
+    logging.getLogger("asyncbroker").setLevel(logging.CRITICAL + 1)
     done = Run(Path(tempfile.mkdtemp(prefix="ext4-")))
     until = time.monotonic() + options.minutes * 60
     seed = options.seed
