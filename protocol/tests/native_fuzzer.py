@@ -177,7 +177,7 @@ def attack_batches(extension: ModuleType, count: int, chance: random.Random) -> 
         plain = extension.check_plain(exactly(batch))
         if plain is not None:
             assert plain == python_header(batch), batch.hex()
-        read_as_it_lies(extension, batch, chance)
+        read_as_it_lies(extension, whole, batch, chance)
         rows, _, _ = extension.scan(exactly(batch), chance.random() < 0.5)
         for row in ROW.iter_unpack(rows):
             if row[4] & 7:
@@ -202,9 +202,12 @@ def attack_batches(extension: ModuleType, count: int, chance: random.Random) -> 
     return read_count
 
 
-def read_as_it_lies(extension: ModuleType, batch: bytearray, chance: random.Random) -> None:
-    """Two batches, of which one or both are damaged: the first as `decode` reads it, or none."""
-    both = batch + batch
+def read_as_it_lies(
+    extension: ModuleType, whole: bytes, batch: bytearray, chance: random.Random
+) -> None:
+    """Two batches that are damaged, or of which the second is: what is read of them `decode` reads,
+    and nothing of one that it refuses."""
+    both = chance.choice((batch, whole)) + batch
     data = exactly(both)
     position, columns = extension.read(
         data, 0, *EVERYTHING, *chance.choice(((0, 0), (9, 500))), False, *[True] * 5
@@ -214,11 +217,13 @@ def read_as_it_lies(extension: ModuleType, batch: bytearray, chance: random.Rand
         return
     count, offsets, *_ = columns
     assert count <= len(offsets) // 8
-    (row,) = ROW.iter_unpack(extension.scan(exactly(both[:position]), False)[0][: ROW.size])
-    payload = exactly(both[BATCH_HEADER_BYTES : row[1]])
-    if row[8]:
-        alone = extension.decode([payload], ROW.pack(*row), *EVERYTHING, *[True] * 5, False)
-        assert bytes(offsets[: 8 * alone[0]]) == bytes(alone[1][: 8 * alone[0]]), batch.hex()
+    rows = list(ROW.iter_unpack(extension.scan(exactly(both[:position]), False)[0]))
+    rows = [row for row in rows if row[8] and row[2] < EVERYTHING[1]]
+    payloads = [exactly(both[row[0] + BATCH_HEADER_BYTES : row[0] + row[1]]) for row in rows]
+    packed = b"".join(ROW.pack(*row) for row in rows)
+    alone = extension.decode(payloads, packed, *EVERYTHING, *[True] * 5, False)
+    assert count == alone[0], batch.hex()
+    assert bytes(offsets[: 8 * count]) == bytes(alone[1][: 8 * count]), batch.hex()
 
 
 def attack_columns(extension: ModuleType, count: int, chance: random.Random) -> None:

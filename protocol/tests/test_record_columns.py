@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -27,6 +28,7 @@ from asyncbroker.protocol.records import (
     payload_of,
     read_header,
     records_of,
+    stamp_crc,
     verify_crc,
 )
 
@@ -120,6 +122,57 @@ def test_keys_of_damaged_records_are_left_to_the_columns(
     assert found in ((0, {}), (len(batch), dict(zip(keys, offsets, strict=True))))
 
 
+def wrong_crc(batch: bytearray) -> None:
+    """In a value, so that nothing else is wrong."""
+    batch[-2] ^= 1
+
+
+def lying_last_offset(batch: bytearray) -> None:
+    """Before its last record."""
+    struct.pack_into(">i", batch, 23, 3)
+    stamp_crc(batch)
+
+
+def untouched(batch: bytearray) -> None:
+    """For what is wrong with the run, and not with the batch."""
+
+
+@NEEDS_EXTENSION
+@pytest.mark.parametrize(
+    ("spoil", "bytes_max", "end_offset", "records_max"),
+    [
+        (wrong_crc, 1 << 20, 1 << 62, 9),
+        (lying_last_offset, 1 << 20, 1 << 62, 9),
+        (untouched, 1, 1 << 62, 9),
+        (untouched, 1 << 20, 1014, 9),
+        (untouched, 1 << 20, 1 << 62, 2),
+    ],
+)
+def test_a_run_ends_before_a_batch_that_is_not_for_it(
+    spoil: Callable[[bytearray], None], bytes_max: int, end_offset: int, records_max: int
+) -> None:
+    """Of that one nothing is entered, nothing asked, and nothing is kept."""
+    assert native.RECORDS is not None
+    first = batch_of([Record(1, 5, b"a", b"v"), Record(1, 5, b"b", b"v")])
+    records = [Record(offset, 5, b"c", b"v") for offset in (1010, 1012, 1014)]
+    second = build_batch(records, base_offset=1010, keeps_offsets=True)
+    run: tuple[object, ...] = (first + second, None, 1 << 20, 0, 1 << 62, 9)
+    offsets: dict[bytes, int] = {}
+    assert native.RECORDS.enter_keys(offsets, run, 99, 99)[0] == len(first + second)
+    assert offsets == {b"a": 1001, b"b": 1002, b"c": 1014}
+    spoil(second)
+    run = (first + second, None, bytes_max, 0, end_offset, records_max)
+    offsets = {}
+    assert native.RECORDS.enter_keys(offsets, run, 99, 99)[:2] == (len(first), 1003)
+    assert offsets == {b"a": 1001, b"b": 1002}
+    kept = struct.pack("@2q", 1001, 1002)
+    assert native.RECORDS.ask_keys(offsets, run, 99) == (len(first), 1003, kept)
+    some = struct.pack("@2q", 1001, 1010)
+    end, next_offset, left, _, *counts = native.RECORDS.keep(run, some, b"")
+    assert (end, next_offset, counts) == (len(first), 1003, [2, 1])
+    assert [record.offset for record in records_of(left)] == [1001]
+
+
 @NEEDS_EXTENSION
 @given(RECORDS, st.data())
 def test_the_extension_keeps_of_a_batch_what_python_keeps(
@@ -138,6 +191,8 @@ def test_the_extension_keeps_of_a_batch_what_python_keeps(
     end, next_offset, thinned, places, *counts = native.RECORDS.keep(run, offsets, b"")
     expected = with_records(header, payload, ends, kept, None)
     assert (end, next_offset, counts) == (len(batch), header.next_offset, [len(steps), len(kept)])
+    assert read_header(thinned).compression is Compression.NONE
+    assert verify_crc(thinned, read_header(thinned))
     assert with_codec(thinned, codec) == expected
     largest = read_header(expected).max_timestamp
     assert struct.unpack("@3q", places) == (0, header.last_offset, largest)

@@ -6,6 +6,7 @@ import contextlib
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from asyncbroker.client.cluster import TopicPartition
 from asyncbroker.client.reader import Fetched
 from asyncbroker.protocol import native
+from asyncbroker.protocol.messages.fetch import AbortedTransaction
 from asyncbroker.protocol.records import (
     BATCH_HEADER_BYTES,
     Compression,
@@ -309,6 +311,30 @@ def test_records_stay_in_order_where_plain_batches_meet_others() -> None:
     assert [row for piece in found for row in piece.column(1).to_pylist()] == list(range(210))
     for piece in found:
         piece.validate(full=True)
+
+
+@pytest.mark.parametrize(("extension", "least"), ROADS)
+def test_what_was_aborted_and_markers_are_left_out_between_plain_batches(
+    extension: ModuleType | None, least: int
+) -> None:
+    """On every road: read as they lie, they would be records as any others."""
+    record, marker = Record(0, NOW, b"k", b"v"), Record(0, NOW, struct.pack(">hh", 0, 0), None)
+    response = replace(
+        fetched(
+            build_batch([record]),
+            build_batch([record], base_offset=1, producer_id=9, is_transactional=True),
+            build_batch(
+                [marker], base_offset=2, producer_id=9, is_transactional=True, is_control=True
+            ),
+            build_batch([record], base_offset=3),
+        ),
+        aborted_transactions=[AbortedTransaction(9, 1)],
+    )
+    decoder = Decoder(
+        ["offset", "value"], PARTITION, *EVERYTHING, extension=extension, plain_bytes_min=least
+    )
+    found = [*decoder.decode(response), *decoder.rest()]
+    assert [offset for piece in found for offset in piece.column(0).to_pylist()] == [0, 3]
 
 
 def test_a_huge_batch_is_sent_in_pieces() -> None:
