@@ -39,8 +39,8 @@ from asyncbroker.spark.options import Assign, ReadOptions, Subscribe, SubscribeP
 logger = logging.getLogger(__name__)
 
 RECORDS_PER_TASK: Final = 1_000_000
-"""Larger ranges of batch queries are split, so that a large partition keeps several cores busy; so
-many records take ten times as long as it takes to start a task."""
+"""Larger ranges of batch queries are split, so that a large partition keeps several cores busy; to
+start a task takes little beside reading so many records."""
 
 Offsets = Mapping[TopicPartition, int]
 
