@@ -191,8 +191,10 @@ class BatchScan:
             next_offset = header.next_offset
             if next_offset > self.end_offset:
                 return False
-            if position >= self.limit or position in self.holes:
+            if position >= self.limit:
                 return True
+            if (hole := self.holes.get(position)) is not None:
+                return next_offset <= hole.first_offset
             try:
                 header = self._header(position, is_ahead=True)
             except _Bad:
@@ -219,6 +221,9 @@ class BatchScan:
             return position, next_offset if found is None else found
         offsets_before = chain[-1].offsets_before + chain[-1].batch.header.last_offset_delta + 1
         limit = self._offset_limit(next_offset)
+        hole = self.holes.get(end)
+        if hole is not None:
+            limit = min(limit, hole.first_offset)
         may_skip = self.end_offset is not None
         due, fits_due = next_offset, _FITS_WHAT_IS_KNOWN
         if found is not None and found != chain[0].batch.header.base_offset:
@@ -247,7 +252,6 @@ class BatchScan:
             return chain[-first].batch.position, chain[-first].batch.header.base_offset
         if end >= self.limit:
             return self.limit, self.end_offset
-        hole = self.holes.get(end)
         return end, next_offset + offsets_before if hole is None else hole.first_offset
 
     def _chain(self, position: int, next_offset: int) -> tuple[list[_Link], int]:

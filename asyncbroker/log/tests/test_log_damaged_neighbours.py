@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from asyncbroker.log.batch_scan import BatchScan, GoodBatch
+from asyncbroker.log.damage import DamagedRange
 from asyncbroker.log.files import File
 from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.tests.log_harness import batch
@@ -188,3 +189,33 @@ def test_a_damaged_batch_tells_of_the_next_one_whether_its_offset_lies(is_newest
         scan = BatchScan(file, 0, len(data), end_offset=None if is_newest else 6, promised_offset=6)
         found = [each.position for each in scan.run(0, 0) if isinstance(each, GoodBatch)]
         assert found == [good], bit
+
+
+@pytest.mark.parametrize("is_newest", [True, False])
+def test_between_damage_and_known_damage_no_offset_is_beyond_what_is_known(is_newest: bool) -> None:
+    """Simulation seed 586992."""
+    for bit in range(64):
+        data = bytearray()
+        places = []
+        for offset in range(5):
+            places.append(len(data))
+            data += stamped(offset, b"%d" % offset)
+        for damaged in (1, 3):
+            flip(data, places[damaged + 1] - 1, random.Random(bit))
+        data[places[2] + 7 - bit // 8] ^= 1 << bit % 8
+        known = DamagedRange(0, places[3], places[4], 3, 4)
+        file = MemoryFiles().open("log", create=True)
+        file.pwrite(data, 0)
+        scan = BatchScan(
+            file,
+            0,
+            len(data),
+            end_offset=None if is_newest else 1 << 40,
+            promised_offset=5,
+            holes={places[3]: known},
+        )
+        found = list(scan.run(0, 0))
+        good = [each for each in found if isinstance(each, GoodBatch)]
+        gaps = [each for each in found if not isinstance(each, GoodBatch)]
+        assert [each.position for each in good] == [0, places[4]], bit
+        assert [gap.range_in(0, 5)[3:] for gap in gaps] == [(1, 3), (3, 4)], bit
