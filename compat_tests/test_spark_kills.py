@@ -6,9 +6,10 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -120,6 +121,31 @@ def test_a_task_reads_each_row_once_across_kills_of_the_broker(own_broker: Broke
                 own_broker.start()
         assert number > 12
     assert found == list(range(ROWS))
+
+
+def test_tasks_that_begin_while_the_broker_is_away_wait_for_it(own_broker: BrokerProcess) -> None:
+    servers = with_rows(own_broker)
+    given = {"kafka.bootstrap.servers": servers}
+    schema = StructType().add("value", "binary")
+    options = ReadOptions.parse(given | {"subscribe": "rows"})
+    reader = BatchReader(options, schema)
+    ranges = reader.partitions()
+    write_task = TaskWriter(WriteOptions.parse(given | {"topic": "rows"}), schema)
+    values = pa.RecordBatch.from_pydict({"value": pa.array([b"4000", b"4001"])})
+
+    def beginning_without_a_broker(task: Callable[[], Any]) -> Any:
+        own_broker.kill()
+        restart = threading.Thread(target=own_broker.start)
+        restart.start()
+        try:
+            return task()
+        finally:
+            restart.join()
+
+    found = beginning_without_a_broker(lambda: list(reader.read(ranges[0])))
+    assert sum(len(rows) for rows in found)
+    assert beginning_without_a_broker(lambda: write_task.write(iter([values]))).row_count == 2
+    assert sorted(all_values(servers, "rows")) == [*range(3000), 4000, 4001]
 
 
 @contextmanager

@@ -67,6 +67,8 @@ class RangeReader:
     def _records(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         keep_freed_memory()
         with open_cluster(self._options) as cluster:
+            # The driver has reached one.
+            cluster.wait_for_broker(cluster.deadline())
             while wanted.size:
                 decoder = self._decoder(wanted)
                 spare_loaded_modules()

@@ -153,8 +153,8 @@ class RowWriter:
         return count
 
     def _count_partitions(self, topic: str) -> int:
-        """Waits for a broker that is away for as long as a batch would."""
-        deadline = Deadline(self._options.delivery_timeout_ms / 1000)
+        """Waits for a broker that is away, as Kafka's producer does (`max.block.ms`)."""
+        deadline = Deadline(self._options.block_ms_max / 1000)
         while True:
             try:
                 return len(self._cluster.topic_or_new(topic).partitions)

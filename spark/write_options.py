@@ -25,6 +25,7 @@ from asyncbroker.spark.options import (
 )
 
 ALL_ACKS: Final = -1
+BLOCK_MS_MAX: Final = 60_000
 
 _ACKS: Final = {"all": ALL_ACKS, "-1": ALL_ACKS, "1": 1, "0": 0}
 
@@ -67,6 +68,8 @@ class WriteOptions:
     in_flight_max: int
     buffer_bytes_max: int
     delivery_timeout_ms: int
+    # How long a broker is waited for, at the beginning and to hear of a topic.
+    block_ms_max: int
     client_id: str
     request_timeout_ms: int
     connect_timeout_ms: int
@@ -105,6 +108,7 @@ class WriteOptions:
             delivery_timeout_ms=(
                 positive(given, "kafka.delivery.timeout.ms") or DELIVERY_TIMEOUT_MS
             ),
+            block_ms_max=positive(given, "kafka.max.block.ms") or BLOCK_MS_MAX,
             client_id=given.get("kafka.client.id", CLIENT_ID),
             request_timeout_ms=positive(given, "kafka.request.timeout.ms") or TIMEOUT_MS,
             connect_timeout_ms=(

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructType
 
 from asyncbroker.client.cluster import Cluster
+from asyncbroker.client.connection import Deadline
 from asyncbroker.client.sender import Sender
 from asyncbroker.spark.collector import spare_loaded_modules
 from asyncbroker.spark.columns import COLUMN_TYPES, HEADERS
@@ -64,9 +65,12 @@ class TaskWriter:
         spare_loaded_modules()
         keep_freed_memory()
         options = self._options
-        with open_cluster(options) as cluster, self._sender(cluster) as sender:
-            writer = RowWriter(options, cluster, sender)
-            writer.write(batches)
+        with open_cluster(options) as cluster:
+            # As Kafka's producer, so that a stream goes on when a broker comes back.
+            cluster.wait_for_broker(Deadline(options.block_ms_max / 1000))
+            with self._sender(cluster) as sender:
+                writer = RowWriter(options, cluster, sender)
+                writer.write(batches)
         return Written(writer.row_count)
 
     def _sender(self, cluster: Cluster) -> Sender:

@@ -148,6 +148,20 @@ class Cluster:
         time.sleep(min(self._retry_backoff_s, deadline.remaining_s))
         return not deadline.has_passed
 
+    def wait_for_broker(self, deadline: Deadline) -> None:
+        """Connects to a broker, and waits for one that is away.
+
+        Whoever has never reached one is told so at once: it is most likely the address. This is
+        for those who know that the address is right. Raises ClientError.
+        """
+        while True:
+            try:
+                self.any_connection(deadline)
+                return
+            except (BrokerUnreachable, ConnectionLost):
+                if not self.back_off(deadline):
+                    raise
+
     def forget(self) -> None:
         """Drops what is known of leaders and coordinators, so that it is asked for anew."""
         self._topics.clear()

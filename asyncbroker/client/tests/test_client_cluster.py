@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from asyncbroker.client.cluster import Cluster, TopicPartition
-from asyncbroker.client.connection import Deadline
+from asyncbroker.client.connection import Address, Deadline
 from asyncbroker.client.errors import (
     BrokerError,
     BrokerUnreachable,
@@ -91,6 +91,30 @@ def test_with_nobody_there_every_address_is_named_at_once() -> None:
     cluster = Cluster([f"127.0.0.1:{port}" for port in ports], timeout_ms=60_000)
     with pytest.raises(BrokerUnreachable, match=f":{ports[0]}: .*; .*:{ports[1]}: "):
         cluster.topics()
+
+
+def test_a_broker_that_is_away_is_waited_for(broker: ScriptedBroker) -> None:
+    refusals = iter([ConnectionRefusedError, ConnectionRefusedError])
+
+    def connect(address: Address, timeout_s: float) -> socket.socket:
+        for refusal in refusals:
+            raise refusal
+        return socket.create_connection((address.host, address.port), timeout_s)
+
+    broker.answers["Metadata"] = metadata_of([broker], {"flights": [1]})
+    with Cluster(broker.address, connect=connect, retry_backoff_ms=0) as cluster:
+        cluster.wait_for_broker(cluster.deadline())
+        assert next(refusals, None) is None
+        assert [topic.name for topic in cluster.topics()] == ["flights"]
+
+
+def test_a_broker_that_stays_away_is_waited_for_until_the_deadline() -> None:
+    (port,) = free_ports(1)
+    with Cluster(f"127.0.0.1:{port}", retry_backoff_ms=1) as cluster:
+        deadline = Deadline(0.05)
+        with pytest.raises(BrokerUnreachable, match=f":{port}: "):
+            cluster.wait_for_broker(deadline)
+        assert deadline.has_passed
 
 
 def test_no_bootstrap_server_is_an_error() -> None:
