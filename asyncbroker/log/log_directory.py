@@ -166,15 +166,15 @@ class LogDirectory:
         # A crash takes neither of these; partitions without them were put there by somebody, whole.
         is_new = FORMAT not in names and (META_PROPERTIES not in names or not self.partitions())
         self.was_clean = CLEAN_SHUTDOWN in names or is_new
-        self._files.remove(f"{self.path}/{CLEAN_SHUTDOWN}")
-        # Before the first append: a crash from now on must be seen as one.
-        self._files.sync_directory(self.path)
         if JOURNAL in names:
             self._take_over_journal(ids)
+        # Before the first append: a crash from now on must be seen as one.
+        self._files.remove(f"{self.path}/{CLEAN_SHUTDOWN}")
+        self._files.sync_directory(self.path)
 
     def _take_over_journal(self, ids: TopicIds) -> None:
-        """Brings to the files what only the journal has. After a clean stop that is nothing,
-        whatever stands in it: Kafka may have used the directory since."""
+        """Brings to the files what only the journal has. After a clean stop that is nothing, and
+        is emptied before that is forgotten: Kafka may have used the directory since."""
         # Imported here: a new directory needs no log's code.
         from asyncbroker.log.journal_replay import Target, layers, remove_journal, replay
 

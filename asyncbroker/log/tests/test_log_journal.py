@@ -7,10 +7,12 @@ journal keeps its word over crashes is `test_log_crashes.py`'s.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from random import Random
 
 import pytest
 
+from asyncbroker.log.checkpoints import CLEAN_SHUTDOWN, encode_clean_shutdown
 from asyncbroker.log.config import LogConfig
 from asyncbroker.log.journal import FILE_BYTES_MIN, JOURNAL, newest, read_heads
 from asyncbroker.log.journal_frames import (
@@ -31,8 +33,8 @@ from asyncbroker.log.log_directory import LogDirectory
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.segment import LOG_SUFFIX, segment_name
 from asyncbroker.log.tests.cleaner_harness import batches_of, clean, kept, offsets, put, roll
-from asyncbroker.log.tests.crash_disk import synced_only
-from asyncbroker.log.tests.crash_files import CrashFiles
+from asyncbroker.log.tests.crash_disk import Choose, everything, synced_only
+from asyncbroker.log.tests.crash_files import CrashFiles, Died
 from asyncbroker.log.tests.log_harness import append, batch, from_producer, read_all
 
 JOURNAL_ID = bytes(range(16))
@@ -256,6 +258,31 @@ def test_a_clean_stop_leaves_nothing_to_replay() -> None:
     assert live(disk) == 1
     disk.directory.close()
     assert live(disk) == 0
+
+
+@pytest.mark.parametrize("choose", [synced_only, everything])
+def test_what_kafka_has_left_in_order_is_not_written_over_by_any_later_start(
+    choose: Choose,
+) -> None:
+    disk = Disk()
+    disk.prepare()
+    append(disk.logs[0], batch(b"second"))
+    assert disk.commit()
+    left = disk.files.crashed(synced_only)
+    # Kafka, to which the journal is nothing, has started on what a loss of power left, and stopped.
+    left.write_atomically(f"data/{CLEAN_SHUTDOWN}", encode_clean_shutdown())
+    is_killed, at = True, 0
+    while is_killed:
+        disk.files = left.killed()
+        disk.files.die_in = at
+        with suppress(Died):
+            disk.open()
+        is_killed = disk.files.is_dead
+        disk.files = disk.files.crashed(choose)
+        disk.open()
+        assert values(disk.logs[0]) == [b"first"]
+        at += 1
+    assert at > 1
 
 
 def test_a_journal_that_is_not_wanted_any_more_is_replayed_and_removed() -> None:
