@@ -7,8 +7,8 @@ that and return Arrow's arrays (`columns_reader`).
 
 What is read so: records, also inside records, of null, boolean, int, long, float, double, bytes,
 string, enum, fixed, those with the logical types date, timestamp, local-timestamp and decimal, and
-unions of one of these with null; into the types that the table at the end of this file has for
-them. Arrays, maps and other unions are not: `NotColumnar`, and `avro_decoder.py` has fastavro read
+unions of these that all become the same type; into the types that the table at the end of this file
+has for them. Arrays and maps are not: `NotColumnar`, and `avro_decoder.py` has fastavro read
 such schemas value by value.
 
 Bytes are a stranger's: no place goes beyond the end of its value, and no size is believed that
@@ -226,25 +226,35 @@ class _Compiler:
         )
 
     def _union(self, schema: list[Any], kind: pa.DataType | None) -> Reader:
-        branches = [place for place, branch in enumerate(schema) if branch != "null"]
-        if len(branches) != 1 or len(schema) > 2:
-            raise NotColumnar("a union of more than one type and null")
-        (branch,) = branches
-        read = self.reader(schema[branch], kind)
+        """Each type of the union is read into the same type, or skipped."""
+        readers = [
+            (place, self.reader(part, kind)) for place, part in enumerate(schema) if part != "null"
+        ]
+        if not readers:
+            raise NotColumnar("a union of nothing but null")
 
         def read_union(cursor: Cursor) -> pa.Array | None:
             chosen = cursor.longs()
             cursor.refuse((chosen < 0) | (chosen >= len(schema)))
-            places = np.flatnonzero((chosen == branch) & ~cursor.damaged)
             count = len(chosen)
-            if len(places) == count:
-                return read(cursor)
-            if not len(places):
-                return None if kind is None else pa.nulls(count, kind)
-            some = cursor.some(places)
-            array = read(some)
-            cursor.take_back(some, places)
-            return None if array is None else spread(array, places, count)
+            arrays: list[pa.Array | None] = []
+            found: list[Integers] = []
+            for place, read in readers:
+                places = np.flatnonzero((chosen == place) & ~cursor.damaged)
+                if len(places) == count:
+                    return read(cursor)
+                if len(places):
+                    some = cursor.some(places)
+                    arrays.append(read(some))
+                    found.append(places)
+                    cursor.take_back(some, places)
+            if kind is None:
+                return None
+            if not arrays:
+                return pa.nulls(count, kind)
+            if len(arrays) == 1:
+                return spread(arrays[0], found[0], count)
+            return spread(pa.concat_arrays(arrays), np.concatenate(found), count)
 
         return read_union
 

@@ -30,6 +30,7 @@ from asyncbroker.spark.avro_columns import (
     columns_reader,
     spread,
 )
+from asyncbroker.spark.avro_members import with_members
 from asyncbroker.spark.fields import Integers
 from asyncbroker.spark.formats import CONFLUENT_AVRO
 from asyncbroker.spark.typed_avro import parsed_schemas
@@ -54,7 +55,10 @@ class AvroDecoder:
         """Raises ValueError for a schema that is none, ImportError."""
         self._has_heads = form == CONFLUENT_AVRO
         self._wanted = wanted
-        self._schemas = parsed_schemas(form, text)
+        self._schemas = {
+            schema_id: with_members(schema, wanted)
+            for schema_id, schema in parsed_schemas(form, text).items()
+        }
         self._readers: dict[int | None, Callable[[Cursor], dict[str, pa.Array]]] = {}
         for schema_id, schema in self._schemas.items():
             try:

@@ -233,11 +233,14 @@ def test_a_type_that_is_used_again_by_its_name_is_known() -> None:
 
 def test_values_of_several_schemas_keep_their_order() -> None:
     """One of them is read value by value."""
-    newer = {**PERSON, "fields": [*PERSON["fields"], {"name": "more", "type": ["int", "string"]}]}
+    newer = {
+        **PERSON,
+        "fields": [*PERSON["fields"], {"name": "more", "type": {"type": "array", "items": "int"}}],
+    }
     text = json.dumps({"7": PERSON, "300": newer})
     older_values = written(PERSON, *({"id": i, "name": "o"} for i in range(3))).to_pylist()
     newer_values = written(
-        newer, *({"id": i, "name": "n", "more": i} for i in range(3))
+        newer, *({"id": i, "name": "n", "more": [i]} for i in range(3))
     ).to_pylist()
     values: list[bytes | None] = []
     for older_value, newer_value in zip(older_values, newer_values, strict=True):
