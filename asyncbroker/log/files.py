@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+import struct
 import sys
 from contextlib import suppress
 from typing import Final, Protocol
@@ -22,6 +23,8 @@ PORTABLE_VARIABLE: Final = "ASYNCBROKER_PORTABLE"
 TEMPORARY_SUFFIX: Final = ".tmp"
 
 _OPEN_FLAGS: Final = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+# C's `struct flock`: type, whence, start, length (0: to the end), process.
+_FLOCK: Final = struct.Struct("@hhqqi0q")
 
 
 class File(Protocol):
@@ -273,7 +276,7 @@ class _RealLock:
                 # flock holds off another broker of ours, in this process too; Apache Kafka's Java
                 # takes a record lock, which flock does not see.
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _lock_record(self._fd)
         except OSError as error:
             os.close(self._fd)
             if error.errno in (errno.EACCES, errno.EAGAIN, errno.EDEADLK):
@@ -284,6 +287,23 @@ class _RealLock:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
+
+
+def _lock_record(fd: int) -> None:
+    """Takes a record lock on a whole file; of the descriptor, where the system has such. The usual
+    one is the process's, and a second broker in it, refused, would take it away in closing."""
+    import fcntl
+
+    set_lock = getattr(fcntl, "F_OFD_SETLK", None)
+    if set_lock is not None and sys.platform == "linux":
+        try:
+            fcntl.fcntl(fd, set_lock, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # an emulated system that does not know of it
+                raise
+        else:
+            return
+    fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def is_portable_forced() -> bool:

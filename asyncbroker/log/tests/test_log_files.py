@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 import struct
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,25 @@ def test_a_lock_is_held_by_one_at_a_time(files: Files, root: str) -> None:
         files.lock(f"{root}/.lock")
     lock.release()
     files.lock(f"{root}/.lock").release()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process has one lock for all")
+def test_a_second_broker_that_is_refused_does_not_let_kafka_in(tmp_path: Path) -> None:
+    path = str(tmp_path / ".lock")
+    lock = RealFiles().lock(path)
+    with pytest.raises(BlockingIOError):
+        RealFiles().lock(path)
+    # What Java's FileChannel.tryLock does.
+    try_lock = (
+        "import fcntl, sys\n"
+        "with open(sys.argv[1], 'r+') as file:\n"
+        "    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+    )
+    command = [sys.executable, "-c", try_lock, path]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "BlockingIOError" in refused.stderr
+    lock.release()
+    subprocess.run(command, check=True)
 
 
 def test_a_real_file_is_closed_when_the_last_reference_goes(tmp_path: Path) -> None:
