@@ -271,23 +271,25 @@ def _read_json(values: pa.Array, schema: pa.Schema) -> list[pa.Array]:
         raise ValueError(f"{table.num_rows} objects in {count} values")
     table = table.combine_chunks()
     columns = [_one_chunk(table.column(field.name)) for field in schema]
-    for column, field in zip(columns, schema, strict=True):
-        _check_numbers(column, field.type)
-    return [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
+    found = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
+    for column, one in zip(columns, found, strict=True):
+        _check_numbers(column, one)
+    return found
 
 
-def _check_numbers(array: pa.Array, kind: pa.DataType) -> None:
+def _check_numbers(array: pa.Array, found: pa.Array) -> None:
     """Raises ValueError for a number that is too large for its type and taken all the same: for a
     decimal by Arrow's reader, for a float by a cast, which makes it infinite."""
+    kind = found.type
     if pa.types.is_struct(kind):
-        for part, field in zip(array.flatten(), kind, strict=True):
-            _check_numbers(part, field.type)
+        for part, found_part in zip(array.flatten(), found.flatten(), strict=True):
+            _check_numbers(part, found_part)
     elif pa.types.is_list(kind):
-        _check_numbers(array.flatten(), kind.value_type)
+        _check_numbers(array.flatten(), found.flatten())
     elif pa.types.is_decimal(kind):
-        array.validate(full=True)
+        found.validate(full=True)
     elif kind == pa.float32():
-        grown = pc.not_equal(pc.is_inf(array.cast(kind)), pc.is_inf(array))
+        grown = pc.not_equal(pc.is_inf(found), pc.is_inf(array))
         if pc.any(grown).as_py():
             raise ValueError("a number does not fit into a float")
 
