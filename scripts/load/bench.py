@@ -302,6 +302,9 @@ def _loads(_: click.Context, option: click.Parameter, text: str) -> list[Load]:
     "--many", is_flag=True, help=f"Also the small load with {MANY_PARTITIONS} partitions."
 )
 @click.option("--kafka-set", multiple=True, help="A setting for Apache Kafka, name=value.")
+@click.option(
+    "--fsync-ms", default=0.0, help="So much longer takes each fsync, as on a slower disk."
+)
 @click.option("--output", default="bench-output", show_default=True, type=Path)
 def main(
     rounds: int,
@@ -312,9 +315,12 @@ def main(
     busy_disk: bool,
     many: bool,
     kafka_set: tuple[str, ...],
+    fsync_ms: float,
     output: Path,
 ) -> None:
     """Compares brokers under the same loads, interleaved in one run."""
+    if fsync_ms:
+        brokers.slow_down_disk(fsync_ms)
     classpath_file = os.environ.get("ASYNCBROKER_KAFKA_CLASSPATH")
     with contextlib.ExitStack() as stack:
         directory = Path(
@@ -360,6 +366,7 @@ def main(
         },
         "python": sys.version.split()[0],
         "busy_disk": busy_disk,
+        "fsync_extra_ms": fsync_ms,
         "memory_mb": memory,
         "disk": bench.disk,
         "results": bench.results,

@@ -141,6 +141,12 @@ def wait_for_port(port: int, child: subprocess.Popen[str]) -> None:
     raise RuntimeError(f"nothing answered on port {port} in {READY_SECONDS_MAX} s")
 
 
+def slow_down_disk(fsync_ms: float) -> None:
+    """Has each fsync of all processes that are started from here on take so much longer."""
+    os.environ["LD_PRELOAD"] = os.environ["ASYNCBROKER_SLOW_FSYNC"]
+    os.environ["FSYNC_EXTRA_MS"] = str(fsync_ms)
+
+
 @contextlib.contextmanager
 def busy_disk(directory: Path) -> Iterator[None]:
     """Another process that writes and syncs 8 MB at a time into one file of 1 GB."""
