@@ -242,9 +242,11 @@ class Broker:
                 level, "the broker was not stopped in order: recovering, leader epoch %d", epoch
             )
         plan.changes.append(SetValue(LEADER_EPOCH, str(epoch)))
-        if LAST_SEEN not in state.values:
-            # Or a start after a jump of the clock would have nothing to tell it by.
-            plan.changes.append(SetValue(LAST_SEEN, str(self.clock.wall_ms())))
+        wall_ms = self.clock.wall_ms()
+        if int(state.values.get(LAST_SEEN, wall_ms + 1)) > wall_ms:
+            # Or a start after a jump of the clock would have nothing to tell it by. A clock that
+            # went back is believed: by the old time nobody could tell that it jumps ahead again.
+            plan.changes.append(SetValue(LAST_SEEN, str(wall_ms)))
         if DECOY_KEY not in state.values:
             key = self._random_bytes(DECOY_KEY_BYTES).hex()
             plan.changes.append(SetValue(DECOY_KEY, key))

@@ -61,7 +61,7 @@ class Retention:
             await self._check([each for each in portion if each.is_readable()], now_ms)
 
     async def _remember(self, now_ms: int) -> None:
-        if now_ms - self._remembered_ms < REMEMBER_MS:
+        if 0 <= now_ms - self._remembered_ms < REMEMBER_MS:
             return
         try:
             await self._metadata.write(SetValue(LAST_SEEN, str(now_ms)))

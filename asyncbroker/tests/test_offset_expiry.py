@@ -8,6 +8,7 @@ import pytest
 
 from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.metadata_store import MemoryMetadataStore
+from asyncbroker.protocol.errors import ErrorCode
 from asyncbroker.tests.data_path_harness import UnderTest, forget_clean_stop, settle, under_test
 from asyncbroker.tests.groups_harness import commit, committed, heartbeat, join_alone
 
@@ -88,5 +89,32 @@ async def test_a_clock_that_was_behind_for_a_moment_expires_nothing_for_an_hour(
         await commit(t, 5)
         t.clock.jump_wall_ms(30 * DAY * 1000)
         # What was committed meanwhile has a time of 30 days ago.
+        await look(t, HOUR - 120)
+        assert await committed(t) == {"flights": 5}
+
+
+@pytest.mark.parametrize("goes_back_while_stopped", [True, False])
+async def test_a_clock_that_was_behind_until_a_stop_expires_nothing_for_an_hour(
+    goes_back_while_stopped: bool,
+) -> None:
+    """Simulation seed 640883."""
+    files, metadata = MemoryFiles(), MemoryMetadataStore()
+    async with under_test(files=files, metadata=metadata, **RETENTION) as t:
+        await t.topic()
+        await commit(t, 4)
+        await look(t, HOUR)
+        clock = t.clock
+        if not goes_back_while_stopped:
+            clock.jump_wall_ms(-30 * DAY * 1000)
+            await look(t, 600)
+            assert await commit(t, 5) is ErrorCode.NONE
+    if goes_back_while_stopped:
+        clock.jump_wall_ms(-30 * DAY * 1000)
+        async with under_test(files=files, metadata=metadata, clock=clock, **RETENTION) as t:
+            await settle()
+            assert await commit(t, 5) is ErrorCode.NONE
+    clock.jump_wall_ms(30 * DAY * 1000)
+    async with under_test(files=files, metadata=metadata, clock=clock, **RETENTION) as t:
+        await settle()
         await look(t, HOUR - 120)
         assert await committed(t) == {"flights": 5}
