@@ -1,9 +1,10 @@
 """Producers: an idempotent one by Kafka's rules, and one that sends each record once.
 
-The idempotent one has up to five batches of a partition on their way. When the connection is lost,
-or one is refused for now, it waits until nothing is on its way any more, and sends all that is not
-acknowledged again, in order, with the sequences that they had. A broker that keeps its word never
-answers the first of them with OUT_OF_ORDER_SEQUENCE_NUMBER.
+The idempotent one has up to five batches of a partition on their way, counted from the first one
+that is not acknowledged, since a broker knows again no more than the last five. When the connection
+is lost, or one is refused for now, it waits until nothing is on its way any more, and sends all
+that is not acknowledged again, in order, with the sequences that they had. A broker that keeps its
+word never answers the first of them with OUT_OF_ORDER_SEQUENCE_NUMBER.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class Batch:
     index: int
     sends: list[Send]
     base_sequence: int
+    # Which one of its partition it is.
+    number: int
     data: bytes = b""
     is_on_its_way: bool = False
 
@@ -68,6 +71,7 @@ class Producer(Client):
         self._producer_id = NO_PRODUCER_ID
         self._number = 0
         self._sequences: dict[int, int] = {}
+        self._batch_counts: Counter[int] = Counter()
         # Of each partition what is not acknowledged, in order.
         self._pending: dict[int, deque[Batch]] = {}
         # Of each partition how many batches were refused a moment ago: until then nothing is sent.
@@ -182,6 +186,8 @@ class Producer(Client):
                     continue
             limit = IN_FLIGHT_MAX if index in self._known else 1
             for batch in list(pending)[:limit]:
+                if batch.number >= pending[0].number + IN_FLIGHT_MAX:
+                    break
                 if not batch.is_on_its_way:
                     batch.is_on_its_way = True
                     self.loop.create_task(self._send_idempotent(link, index, batch))
@@ -252,7 +258,8 @@ class Producer(Client):
             self.shared.history.add(sends[-1])
         sequence = self._sequences.get(index, 0)
         self._sequences[index] = sequence + len(sends)
-        batch = Batch(index, sends, sequence if idempotent else -1)
+        batch = Batch(index, sends, sequence if idempotent else -1, self._batch_counts[index])
+        self._batch_counts[index] += 1
         batch.data = self._encode(batch)
         return batch
 
