@@ -121,6 +121,16 @@ class DamagedRanges:
             if damaged.next_offset > offset
         )
 
+    def lose(self, first_offset: int, next_offset: int) -> None:
+        """Counts offsets as damaged that are no part of the log any more; `keep` records it."""
+        with self._lock:
+            others = (
+                damaged
+                for damaged in self.deleted
+                if not first_offset <= damaged.first_offset < next_offset
+            )
+            self.deleted = (*others, DamagedRange(-1, 0, 0, first_offset, next_offset))
+
     def holes(self, base_offset: int) -> dict[int, DamagedRange]:
         """Those of one segment."""
         return {

@@ -227,7 +227,7 @@ class Recovery:
             reason = f"it ends at offset {end_offset}, and was durable to {self.recovery_point}"
             raise CorruptLog(active.log_path, reason)
         beginning = segments[0].base_offset
-        producers = snapshots.read(end_offset, beginning=beginning, is_clean=True)
+        producers = self._read_producers(snapshots, end_offset, beginning, is_clean=True)
         if producers.end_offset < end_offset:
             self._replay(producers, segments)
         return end_offset, producers
@@ -254,7 +254,7 @@ class Recovery:
         while True:
             self.unread.clear()
             epochs = self._read_epochs(sizes)
-            producers = snapshots.read(promised, beginning=beginning, is_clean=False)
+            producers = self._read_producers(snapshots, promised, beginning, is_clean=False)
             scan = UncleanScan(
                 files=self.files,
                 directory=self.directory,
@@ -313,6 +313,16 @@ class Recovery:
         except CorruptCheckpoint as damage:
             logger.warning("%s/%s: %s; asking the log", self.directory, LEADER_EPOCHS, damage)
             return None
+
+    def _read_producers(
+        self, snapshots: SnapshotFiles, limit: int, beginning: int, *, is_clean: bool
+    ) -> ProducerState:
+        """What the snapshots up to `limit` tell of a log that begins at `beginning`. If the newest
+        are damaged, what lies before that may have been batches of the producers."""
+        producers = snapshots.read(limit, beginning=beginning, is_clean=is_clean)
+        if len(producers) and producers.end_offset < beginning:
+            self.damaged.lose(producers.end_offset, beginning)
+        return producers
 
     def _replay(self, producers: ProducerState, segments: list[Segment]) -> None:
         """Brings the producers' state up to the end of the log."""

@@ -8,17 +8,21 @@ from random import Random
 
 import pytest
 
+from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.partition_log import PartitionLog
 from asyncbroker.log.tests.crash_disk import everything, sampled, synced_only
 from asyncbroker.log.tests.crash_files import CHANGES, CrashFiles
 from asyncbroker.log.tests.log_harness import (
     DIRECTORY,
+    NOW_MS,
     append,
     append_each,
+    flip,
     from_producer,
     open_log,
     with_config,
 )
+from asyncbroker.protocol.errors import KafkaError
 
 CONFIG = with_config(segment_bytes=300)
 BATCHES = 5
@@ -99,6 +103,29 @@ def test_a_snapshot_that_a_crash_has_torn_is_written_again() -> None:
     files.open(snapshot).truncate(3)
     log = without_beginning(open_log(files, config=CONFIG, is_clean=False))
     check(files.crashed(synced_only), log)
+
+
+def test_a_producer_whose_newest_snapshots_are_damaged_goes_on() -> None:
+    """Simulation seed 637082: the segment that told of its last batches is deleted."""
+    files = MemoryFiles()
+    log = open_log(files)
+    append(log, from_producer(0))
+    log.close()
+    log = open_log(files, recovery_point=1)
+    for sequence in (1, 2):
+        append(log, from_producer(sequence))
+    log.roll(NOW_MS)
+    append_each(log, 2)
+    log.flush()
+    without_beginning(log).close()
+    for offset in (3, 5):
+        path = f"{DIRECTORY}/{offset:020d}.snapshot"
+        flip(files, path, len(files.read_whole(path)) - 1)
+    log = open_log(files, recovery_point=5, log_start_offset=3)
+    with pytest.raises(KafkaError, match="expected 1"):
+        # Two offsets are missing, and no more.
+        append(log, from_producer(4))
+    append(log, from_producer(3))
 
 
 def two_epochs(files: CrashFiles) -> tuple[CrashFiles, PartitionLog]:
