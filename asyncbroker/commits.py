@@ -3,7 +3,7 @@
 A round takes all that waits, makes it durable in worker threads, and answers; who arrives meanwhile
 joins the next round. So the slower the disk is, the more acknowledgements share one fsync. A round
 begins at the end of the loop iteration in which its first waiter came, so that requests that were
-received together go together.
+received together go together; on a slow disk it may wait a little (`round_hold.py`).
 
 There are two lanes. In the first there is one round at a time: what is small goes, for all
 partitions together, into the journal (`log/journal.py`), with one write and one fdatasync. A
@@ -39,6 +39,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from asyncbroker.later import Later
+from asyncbroker.round_hold import RoundHold
 from asyncbroker.round_waits import Appending, Callback, RoundWait
 from asyncbroker.storage import PASSING_ERRORS
 
@@ -99,6 +100,8 @@ class Commits:
         self._ended: list[tuple[RoundWait, BaseException | None]] = []
         self._is_journaling = False
         self._is_round_due = False
+        self._round_began = 0.0
+        self._hold = RoundHold(storage.clock, self._go_on)
         self._idle: asyncio.Future[None] | None = None
         self._logs: LogDirectory | None = None
         self._journal: Journal | None = None
@@ -143,6 +146,8 @@ class Commits:
         waiting.callbacks.append(callback)
         if later is not None:
             waiting.laters.append(later)
+        if self._hold.is_on:
+            self._came()
         return True
 
     def append_in_round(self, partition: Partition, appending: Appending) -> None:
@@ -152,6 +157,8 @@ class Commits:
         if waiting is None:
             waiting = self._gather(partition)
         waiting.appending.append(appending)
+        if self._hold.is_on:
+            self._came()
 
     def append_now(self, partition: Partition) -> None:
         """Appends what was to be appended when the next round begins: what comes next to this
@@ -163,10 +170,18 @@ class Commits:
     def _gather(self, partition: Partition) -> RoundWait:
         """The first one who waits for a partition in the next round."""
         waiting = self._gathering[partition] = RoundWait(partition)
-        if not self._is_round_due and not self._is_journaling:
-            self._is_round_due = True
-            asyncio.get_running_loop().call_soon(self._begin_round)
+        if not self._is_round_due and not self._is_journaling and not self._hold.is_on:
+            self._begin_soon()
         return waiting
+
+    def _begin_soon(self) -> None:
+        self._is_round_due = True
+        asyncio.get_running_loop().call_soon(self._begin_round)
+
+    def _came(self) -> None:
+        """One more waits for a round that is held back."""
+        if self._hold.came():
+            self._begin_soon()
 
     def durable(self, partition: Partition, end_offset: int) -> Later[None] | None:
         """As `call_when_durable`, for who has a task that can wait: None when there is nothing to
@@ -176,9 +191,12 @@ class Commits:
 
     async def close(self) -> None:
         """Waits until nobody waits for a round any more."""
+        self._hold.end()
+        self._go_on()
         if self._is_busy():
             self._idle = asyncio.get_running_loop().create_future()
             await self._idle
+        self._hold.end()
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
@@ -199,7 +217,8 @@ class Commits:
 
     def _go_on(self) -> None:
         """After any change: begins what can be begun, then tells those whose wait is over."""
-        if self._gathering and not self._is_journaling and not self._is_round_due:
+        is_free = not (self._is_journaling or self._is_round_due or self._hold.is_on)
+        if self._gathering and is_free:
             self._start_round()
         if self._to_flush and self._flushes_running < FLUSHES_AT_ONCE:
             self._start_flushes()
@@ -246,6 +265,7 @@ class Commits:
             small.read.append(data)
         if journal is not None and small.waiting:
             self._is_journaling = True
+            self._round_began = self._storage.clock.monotonic()
             if not self._write_beside(journal, small):
                 written = self._storage.workers.run(
                     _journal, journal, small.stretches, small.read, metrics.fsync_seconds
@@ -298,9 +318,9 @@ class Commits:
         try:
             journal.end(begun, error)
         except OSError as failure:
-            self._end_round([], small.waiting, failure)
+            self._end_round([], small.waiting, failure, seconds)
         else:
-            self._end_round(small.waiting, [], None)
+            self._end_round(small.waiting, [], None, seconds)
 
     def _journaled(self, small: _Round, done: asyncio.Future[list[Stretch]]) -> None:
         """A thread is done with a round."""
@@ -310,10 +330,15 @@ class Commits:
         left: list[RoundWait] = []
         for waiting, stretch in zip(small.waiting, small.stretches, strict=True):
             (durable if id(stretch) in written else left).append(waiting)
-        self._end_round(durable, left, error)
+        seconds = self._storage.clock.monotonic() - self._round_began
+        self._end_round(durable, left, error, seconds)
 
     def _end_round(
-        self, durable: list[RoundWait], left: list[RoundWait], error: BaseException | None
+        self,
+        durable: list[RoundWait],
+        left: list[RoundWait],
+        error: BaseException | None,
+        seconds: float,
     ) -> None:
         """The end of a round that went to the journal; what did not goes to the other lane."""
         self._is_journaling = False
@@ -327,6 +352,7 @@ class Commits:
         self._ended += [(waiting, None) for waiting in durable]
         for waiting in left:
             self._flush_later(waiting)
+        self._hold.round_ended(sum(map(len, durable)), seconds)
         journal, logs = self._journal, self._logs
         if journal is not None and logs is not None and (journal.is_filling or left):
             self._free(logs)

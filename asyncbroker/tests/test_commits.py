@@ -35,7 +35,8 @@ class Fixture:
         self.failing: dict[tuple[str, str], int] = {}
         files = MemoryFiles(self._called)
         self.workers = StepWorkers()
-        self.storage = Storage(ManualClock(wall_ms=NOW_MS), self.workers)
+        self.clock = ManualClock(wall_ms=NOW_MS)
+        self.storage = Storage(self.clock, self.workers)
         self.logs = LogDirectory.open(files, "data", cluster_id="c", journal_bytes=FILE_BYTES_MIN)
         self.commits = Commits(self.storage)
         self.commits.use_journal(self.logs, STRETCH_BYTES_MAX)
@@ -222,6 +223,47 @@ async def test_one_at_a_time_whoever_begins(made: Fixture) -> None:
     assert len(made.workers.jobs) == 1
     await made.workers.step()
     assert made.answered == ["covered", "other", "new"]
+
+
+async def slow_round(made: Fixture) -> None:
+    """What waits is made durable, which takes two milliseconds."""
+    await settle()
+    assert len(made.workers.jobs) == 1
+    made.clock.advance(0.002)
+    await made.workers.step()
+    await settle()
+
+
+async def test_on_a_slow_disk_a_round_waits_for_those_whom_the_last_one_has_answered(
+    made: Fixture,
+) -> None:
+    made.append(0, "a")
+    made.append(1, "b")
+    await settle()
+    made.append(2, "c")
+    await slow_round(made)
+    assert made.answered == ["a", "b"]
+    made.append(0, "a again")
+    await settle()
+    assert not made.workers.jobs
+    made.append(1, "b again")
+    await slow_round(made)
+    assert made.answered == ["a", "b", "c", "a again", "b again"]
+    assert made.synced() == [JOURNAL, JOURNAL]
+
+
+async def test_closing_ends_what_is_held_back(made: Fixture) -> None:
+    made.append(0, "a")
+    made.append(1, "b")
+    await settle()
+    made.append(2, "c")
+    await slow_round(made)
+    assert not made.workers.jobs
+    closing = asyncio.ensure_future(made.commits.close())
+    await settle()
+    await made.workers.step()
+    await closing
+    assert made.answered == ["a", "b", "c"]
 
 
 async def test_a_callback_that_fails_keeps_nobody_from_an_answer(
