@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from asyncbroker.spark.avro_marks import AS_DOUBLE, AS_FLOAT, AS_SYMBOL, CONSTANT, REFUSED
 from asyncbroker.spark.fields import Integers, Spans
 from asyncbroker.spark.record_columns import pieces_of
 
@@ -270,10 +271,14 @@ def spread(array: pa.Array, places: Integers, count: int) -> pa.Array:
 
 
 def _plain_reader(schema: Any, kind: pa.DataType | None) -> Reader:
-    form = schema["type"]
+    form, logical = schema["type"], schema.get("logicalType")
+    if logical == REFUSED:
+        return _refusing(kind)
     if kind is None:
         return _skipper(schema)
-    logical = schema.get("logicalType")
+    if logical == CONSTANT:
+        column = schema["column"]
+        return lambda cursor: pa.repeat(column[0], len(cursor.position))
     make = _READERS.get((form, logical, _kind_name(kind)))
     if make is None:
         raise NotColumnar(f"{form} {logical or ''} as {kind}")
@@ -312,6 +317,15 @@ _SKIPPERS: Final[dict[str, Callable[[Cursor, Any], object]]] = {
 }
 
 
+def _refusing(kind: pa.DataType | None) -> Reader:
+    def read(cursor: Cursor) -> pa.Array | None:
+        count = len(cursor.position)
+        cursor.refuse(np.ones(count, np.bool_))
+        return None if kind is None else pa.nulls(count, kind)
+
+    return read
+
+
 def _nulls(schema: Any, kind: pa.DataType) -> Reader:
     return lambda cursor: pa.nulls(len(cursor.position), kind)
 
@@ -335,6 +349,16 @@ def _longs(smallest: int, largest: int, store: str, factor: int = 1) -> Any:
             return pa.array(numbers.astype(store, copy=False)).view(kind)
 
         return read
+
+    return make
+
+
+def _rounded(stored: str) -> Any:
+    """A maker of readers of whole numbers as the floats that are next to them."""
+
+    def make(schema: Any, kind: pa.DataType) -> Reader:
+        found = kind.to_pandas_dtype()
+        return lambda cursor: pa.array(cursor.longs().astype(stored).astype(found))
 
     return make
 
@@ -388,7 +412,8 @@ def _is_no_text(piece: bytes) -> bool:
 
 
 def _symbols(schema: Any, kind: pa.DataType) -> Reader:
-    symbols = pa.array(schema["symbols"], pa.string())
+    becomes = schema.get("becomes", {})
+    symbols = pa.array([becomes.get(one, one) for one in schema["symbols"]], pa.string())
 
     def read(cursor: Cursor) -> pa.Array:
         chosen = cursor.longs()
@@ -445,6 +470,7 @@ def _table() -> dict[tuple[str, str | None, str], Any]:
         ("string", None, "string"): _strings,
         ("string", None, "binary"): _strings,
         ("enum", None, "string"): _symbols,
+        ("enum", AS_SYMBOL, "string"): _symbols,
         ("bytes", "decimal", "decimal"): _decimals,
         ("fixed", "decimal", "decimal"): _decimals,
     }
@@ -454,6 +480,9 @@ def _table() -> dict[tuple[str, str | None, str], Any]:
             table[form, None, f"int{bits}"] = _longs(-limit, limit - 1, f"i{bits // 8}")
         table[form, None, "timestamp"] = table[form, None, "int64"]
         table[form, None, "double"] = _longs(-(1 << 53), 1 << 53, "f8")
+        for name in ("float", "double"):
+            table[form, AS_FLOAT, name] = _rounded("f4")
+            table[form, AS_DOUBLE, name] = _rounded("f8")
     for kind in ("float", "double"):
         table["float", None, kind] = _floats("<f4")
         table["double", None, kind] = _floats("<f8")

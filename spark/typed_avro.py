@@ -30,6 +30,11 @@ def field_names(form: str, text: str) -> list[str]:
     return list(names)
 
 
+def newest(schemas: dict[int | None, Any]) -> Any:
+    """The schema that queries are planned by: the one of the highest id."""
+    return schemas[max(schemas, key=lambda one: -1 if one is None else one)]
+
+
 def parsed_schemas(form: str, text: str) -> dict[int | None, Any]:
     """The schemas by id, as fastavro has them; None stands for every id. Raises ValueError for a
     schema that is none, ImportError."""

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 
 from asyncbroker.spark.columns import COLUMN_TYPES, projected_columns
 from asyncbroker.spark.formats import AVRO_FORMATS, BINARY, JSON, STRING, Formats
-from asyncbroker.spark.typed_avro import field_names, parsed_schemas
+from asyncbroker.spark.typed_avro import field_names, newest, parsed_schemas
 
 _JSON_TYPES: Final = frozenset(
     {
@@ -69,23 +69,26 @@ def typed_fields(schema: StructType, formats: Formats) -> list[TypedField]:
                         f"There is no field '{field.name}' in the schema of the {side}, whose "
                         f"fields are: {', '.join(known)}."
                     )
-            _check_members(decoded_fields(found, side), formats, side)
+            _check_resolution(decoded_fields(found, side), formats, side)
     return found
 
 
-def _check_members(fields: list[StructField], formats: Formats, side: str) -> None:
-    """Raises ValueError for what is asked for as a member of a union and is none."""
-    if not any("member" in field.dataType.simpleString() for field in fields):
+def _check_resolution(fields: list[StructField], formats: Formats, side: str) -> None:
+    """Raises ValueError for what is asked for as a member of a union and is none, and for defaults
+    that cannot be what is asked for."""
+    schemas = parsed_schemas(formats.of(side), formats.schema_of(side) or "")
+    has_members = any("member" in field.dataType.simpleString() for field in fields)
+    if len(schemas) < 2 and not has_members:
         return
     # Arrow takes long to import, and is needed on the driver for nothing else.
     import pyarrow as pa
 
-    from asyncbroker.spark.avro_members import with_members
+    from asyncbroker.spark.avro_resolution import resolved
     from asyncbroker.spark.typed_values import arrow_field
 
     wanted = pa.schema([arrow_field(field) for field in fields])
-    for schema in parsed_schemas(formats.of(side), formats.schema_of(side) or "").values():
-        with_members(schema, wanted)
+    for schema in schemas.values():
+        resolved(schema, newest(schemas), wanted)
 
 
 def decoded_fields(fields: Sequence[TypedField], side: str) -> list[StructField]:

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncbroker.spark.avro_columns import NotColumnar, columns_reader
-from asyncbroker.spark.avro_decoder import AvroDecoder, one_by_one
+from asyncbroker.spark.avro_decoder import AvroDecoder
+from asyncbroker.spark.avro_rows import one_by_one
 from asyncbroker.spark.typed_avro import parsed_schemas
 
 UTC = pa.timestamp("us", tz="UTC")

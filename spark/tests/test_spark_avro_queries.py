@@ -186,3 +186,57 @@ def test_a_stream_of_avro_has_a_schema_for_each_id(
             ("HA", ["HNL", "SFO"], None, 2 * number + 1),
         )
     ]
+
+
+def test_an_older_schemas_values_have_the_newest_ones_defaults(
+    spark: SparkSession, spark_bootstrap_servers: str, cluster: Cluster
+) -> None:
+    create_topic(cluster, "avro-evolution", partitions=1)
+    weight = {"type": "record", "name": "W", "fields": [{"name": "kg", "type": "double"}]}
+    day = {"type": "int", "logicalType": "date"}
+    id_field = {"name": "id", "type": "int"}
+    older = {
+        "type": "record",
+        "name": "Trip",
+        "fields": [id_field, {"name": "u", "type": ["int", weight, "boolean"]}],
+    }
+    newer = {
+        "type": "record",
+        "name": "Trip",
+        "fields": [
+            {"name": "number", "type": "long", "aliases": ["id"]},
+            {"name": "u", "type": ["null", "string", "int", weight], "default": None},
+            {"name": "class", "type": "string", "default": "economy"},
+            {"name": "day", "type": day, "default": 3},
+            {"name": "tags", "type": {"type": "array", "items": "string"}, "default": ["none"]},
+        ],
+    }
+    olds = [encoded(older, {"id": n, "u": u}) for n, u in enumerate((5, {"kg": 1.5}, True))]
+    last = {"number": 9, "u": "x", "class": "first", "day": 0, "tags": []}
+    values = [b"\0\0\0\0\2" + encoded(newer, last)]
+    values += [b"\0\0\0\0\1" + value for value in (*olds, olds[0][:1])]
+    put(cluster, "avro-evolution", [*values, None])
+    reader = (
+        spark.read.format("asyncbroker")
+        .option("kafka.bootstrap.servers", spark_bootstrap_servers)
+        .option("subscribe", "avro-evolution")
+        .option("valueFormat", "confluent-avro")
+        .option("valueSchema", json.dumps({"1": older, "2": newer}))
+        .schema(
+            "offset BIGINT, number BIGINT, class STRING, day DATE, tags ARRAY<STRING>, "
+            "u STRUCT<member_string: STRING, member_int: INT, member_w: STRUCT<kg: DOUBLE>>"
+        )
+    )
+    fourth = date(1970, 1, 4)
+    decoded: list[tuple[Any, ...]] = [
+        (0, 9, "first", date(1970, 1, 1), [], ("x", None, None)),
+        (1, 0, "economy", fourth, ["none"], (None, 5, None)),
+        (2, 1, "economy", fourth, ["none"], (None, None, (1.5,))),
+    ]
+    rows = reader.option("onDecodeError", "null").load().orderBy("offset").collect()
+    nothing = [(offset, *[None] * 5) for offset in (3, 4, 5)]
+    assert [tuple(row) for row in rows] == [*decoded, *nothing]
+    rows = reader.option("onDecodeError", "drop").load().orderBy("offset").collect()
+    assert [tuple(row) for row in rows] == [*decoded, nothing[2]]
+    with pytest.raises(PythonException, match="offset 3: the value is not what valueFormat="):
+        reader.option("onDecodeError", "fail").load().collect()

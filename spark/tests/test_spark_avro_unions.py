@@ -11,7 +11,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from asyncbroker.spark.avro_columns import NotColumnar, columns_reader
 from asyncbroker.spark.avro_decoder import AvroDecoder
-from asyncbroker.spark.avro_members import with_members
+from asyncbroker.spark.avro_resolution import resolved
 from asyncbroker.spark.formats import Formats
 from asyncbroker.spark.tests.test_spark_avro import written
 from asyncbroker.spark.typed_avro import parsed_schemas
@@ -52,7 +52,7 @@ def test_a_union_is_a_struct_of_its_members() -> None:
     schema["fields"][0]["default"] = 5
     parsed = parsed_schemas("avro", json.dumps(schema))[None]
     asked = pa.schema([("u", MEMBERS)])
-    columns_reader(with_members(parsed, asked), asked)
+    columns_reader(resolved(parsed, parsed, asked), asked)
     assert decoded(schema, MEMBERS, VALUES) == FOUND
 
 
@@ -61,7 +61,7 @@ def test_members_are_the_same_where_values_are_read_one_by_one() -> None:
     parsed = parsed_schemas("avro", json.dumps(schema))[None]
     asked = pa.schema([("u", MEMBERS)])
     with pytest.raises(NotColumnar):
-        columns_reader(with_members(parsed, asked), asked)
+        columns_reader(resolved(parsed, parsed, asked), asked)
     assert decoded(schema, MEMBERS, VALUES, list=[1]) == FOUND
 
 
@@ -133,13 +133,29 @@ def test_what_is_no_member_is_refused_at_planning(names: list[str], message: str
         typed_fields(schema, formats)
 
 
-def test_a_type_used_again_has_members_as_where_it_is_defined() -> None:
+def test_a_type_used_again_has_members_as_they_are_asked_for_there() -> None:
     inner = {"type": "record", "name": "I", "fields": [{"name": "m", "type": ["int", "string"]}]}
-    fields = [{"name": "a", "type": inner}, {"name": "b", "type": "I"}]
-    parsed = parsed_schemas("avro", json.dumps({"type": "record", "name": "R", "fields": fields}))[
-        None
+    schema = {**record(inner, {"name": "b", "type": "I"})}
+    by_place = pa.struct([("m", pa.struct([("member0", pa.int32())]))])
+    by_name = pa.struct([("m", pa.struct([("member_string", pa.string())]))])
+    values = written(schema, {"u": {"m": 5}, "b": {"m": "x"}, "id": 1})
+    for kinds in ([("u", by_place), ("b", by_name)], [("b", by_name)]):
+        columns, failed = AvroDecoder("avro", json.dumps(schema), pa.schema(kinds)).decode(values)
+        assert not failed.any()
+        assert columns["b"].to_pylist() == [{"m": {"member_string": "x"}}]
+        assert "u" not in columns or columns["u"].to_pylist() == [{"m": {"member0": 5}}]
+
+
+def test_types_of_one_short_name_are_told_apart_by_their_places_alone() -> None:
+    other = {"type": "record", "name": "m.point", "fields": [{"name": "y", "type": "string"}]}
+    schema = record([POINT, "null", other, "int"])
+    kind = pa.struct([("member0", POINT_KIND), ("member1", pa.struct([("y", pa.string())]))])
+    assert decoded(schema, kind, [{"x": 7}, None, {"y": "a"}]) == [
+        {"member0": {"x": 7}, "member1": None},
+        None,
+        {"member0": None, "member1": {"y": "a"}},
     ]
-    kind = pa.struct([("m", pa.struct([("member0", pa.int32())]))])
-    with_members(parsed, pa.schema([("a", kind), ("b", kind)]))
-    with pytest.raises(ValueError, match="'b' is asked for members of a union in I"):
-        with_members(parsed, pa.schema([("b", kind)]))
+    formats = Formats(value="avro", value_schema=json.dumps(schema))
+    union = StructType([StructField("member_point", StringType())])
+    with pytest.raises(ValueError, match=r"'u.member_point' is the name of several types.*member0"):
+        typed_fields(StructType([StructField("u", union)]), formats)
