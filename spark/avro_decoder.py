@@ -29,7 +29,7 @@ from asyncbroker.spark.avro_resolution import resolved
 from asyncbroker.spark.avro_rows import one_by_one
 from asyncbroker.spark.fields import Integers
 from asyncbroker.spark.formats import CONFLUENT_AVRO
-from asyncbroker.spark.typed_avro import newest, parsed_schemas
+from asyncbroker.spark.typed_avro import parsed_reader, parsed_schemas
 
 _HEAD_BYTES: Final = 5
 Piece = tuple[Integers, dict[str, pa.Array]]
@@ -37,16 +37,17 @@ Piece = tuple[Integers, dict[str, pa.Array]]
 
 
 class AvroDecoder:
-    """Reads values by one schema, or by one for each id, into the fields of `wanted`."""
+    """Reads values by one schema, or by one for each id, into the fields of `wanted`, as a reader's
+    schema or the newest one has them."""
 
-    def __init__(self, form: str, text: str, wanted: pa.Schema) -> None:
+    def __init__(self, form: str, text: str, wanted: pa.Schema, reader: str | None = None) -> None:
         """Raises ValueError for a schema that is none, ImportError."""
         self._has_heads = form == CONFLUENT_AVRO
         self._wanted = wanted
         schemas = parsed_schemas(form, text)
+        to_reader = parsed_reader(schemas, reader)
         self._schemas = {
-            schema_id: resolved(schema, newest(schemas), wanted)
-            for schema_id, schema in schemas.items()
+            schema_id: resolved(schema, to_reader, wanted) for schema_id, schema in schemas.items()
         }
         self._readers: dict[int | None, Callable[[Cursor], dict[str, pa.Array]]] = {}
         for schema_id, schema in self._schemas.items():

@@ -138,16 +138,7 @@ class _Resolver:
         self, writer: Any, reader: Any, kind: pa.DataType | None, path: str
     ) -> list[dict[str, Any]]:
         kinds = {field.name: field.type for field in fields_of(kind)}
-        written = {field["name"] for field in writer["fields"]}
-        found_as: dict[str, Any] = {}
-        missing = []
-        for field in reader["fields"]:
-            names = [field["name"], *field.get("aliases", ())]
-            name = next((one for one in names if one in written and one not in found_as), None)
-            if name is None:
-                missing.append(field)
-            else:
-                found_as[name] = field
+        found_as, missing = _paired(writer, reader)
         fields = []
         for field in writer["fields"]:
             to_reader = found_as.get(field["name"], field)
@@ -227,7 +218,7 @@ def _constant(field: Any, kind: pa.DataType, path: str) -> Any:
     wanted = pa.schema([(name, kind)])
     try:
         data = encoded_default(field["type"], field["default"])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"The default of '{path}' is not of its type: {error}.") from None
     inner = _Resolver().part(field["type"], field["type"], kind, path)
     tell_fastavro()
@@ -239,6 +230,25 @@ def _constant(field: Any, kind: pa.DataType, path: str) -> Any:
     row: Any = schemaless_reader(io.BytesIO(data), schema, None)
     column = columns[name]
     return {"type": "null", "logicalType": CONSTANT, "value": row[name], "column": column}
+
+
+def _paired(writer: Any, reader: Any) -> tuple[dict[str, Any], list[Any]]:
+    """The reader's field for each of the writer's that has one, and those that were not written.
+    A field's own name goes before another's alias."""
+    left = {field["name"] for field in writer["fields"]}
+    found_as = {field["name"]: field for field in reader["fields"] if field["name"] in left}
+    left -= found_as.keys()
+    missing = []
+    for field in reader["fields"]:
+        if field["name"] in found_as:
+            continue
+        alias = next((alias for alias in field.get("aliases", ()) if alias in left), None)
+        if alias is None:
+            missing.append(field)
+        else:
+            left.remove(alias)
+            found_as[alias] = field
+    return found_as, missing
 
 
 def _types_of(schema: Any) -> list[Any]:

@@ -38,6 +38,8 @@ class Formats:
     value_schema: str | None = None
     on_error: str = FAIL
     corrupt_column: str = CORRUPT_COLUMN
+    # What values are read as, where that is not the newest schema that they were written by.
+    reader_schema: str | None = None
 
     @property
     def are_typed(self) -> bool:
@@ -48,6 +50,9 @@ class Formats:
 
     def schema_of(self, side: str) -> str | None:
         return self.key_schema if side == "key" else self.value_schema
+
+    def reader_of(self, side: str) -> str | None:
+        return self.reader_schema if side == "value" else None
 
 
 def formats_from(given: Mapping[str, str]) -> Formats:
@@ -60,6 +65,7 @@ def formats_from(given: Mapping[str, str]) -> Formats:
         value_schema=_avro_schema(given, "value", value),
         on_error=_one_of(given, "onDecodeError", ERROR_MODES, FAIL),
         corrupt_column=given.get("columnnameofcorruptrecord", CORRUPT_COLUMN),
+        reader_schema=_reader_schema(given, value),
     )
 
 
@@ -67,6 +73,14 @@ def _one_of(given: Mapping[str, str], name: str, allowed: tuple[str, ...], defau
     text = given.get(name.lower(), default).strip().lower()
     if text not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(allowed)}, not '{text}'")
+    return text
+
+
+def _reader_schema(given: Mapping[str, str], form: str) -> str | None:
+    """`avroSchema`, as Spark's `from_avro` calls it."""
+    text = given.get("avroschema")
+    if text is not None and form not in AVRO_FORMATS:
+        raise ValueError(f"avroSchema is for valueFormat {' and '.join(AVRO_FORMATS)}, not {form}")
     return text
 
 

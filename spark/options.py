@@ -142,7 +142,7 @@ _REFUSED_KAFKA_OPTIONS: Final = {
 SOURCE_OPTIONS: Final = (
     *("subscribe", "subscribePattern", "assign", "includeHeaders", "failOnDataLoss", "columns"),
     *("keyFormat", "keySchema", "keySchemaFile", "onDecodeError", "columnNameOfCorruptRecord"),
-    *("valueFormat", "valueSchema", "valueSchemaFile"),
+    *("valueFormat", "valueSchema", "valueSchemaFile", "avroSchema"),
     *("startingOffsets", "startingOffsetsByTimestamp", "startingTimestamp"),
     *("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"),
     *("startingOffsetsByTimestampStrategy", "minPartitions", "maxRecordsPerPartition"),

@@ -2,7 +2,8 @@
 
 In that format a value is a byte of zero, the id of its schema as int32, and then what Avro wrote.
 There is no registry to ask: the schemas come with the options, either one for all ids or an object
-{"id": schema, ...} with one for each. `fastavro` is imported when there is a schema to be parsed.
+{"id": schema, ...} with one for each, and perhaps another that all are read as. `fastavro` is
+imported when there is a schema to be parsed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from asyncbroker.spark.formats import CONFLUENT_AVRO
+from asyncbroker.spark.formats import AVRO, CONFLUENT_AVRO
 
 LOGICAL_TYPES: Final = (
     *("date", "decimal", "timestamp-millis", "timestamp-micros"),
@@ -18,11 +19,12 @@ LOGICAL_TYPES: Final = (
 )
 
 
-def field_names(form: str, text: str) -> list[str]:
+def field_names(form: str, text: str, reader: str | None) -> list[str]:
     """The names of the fields that a value may have, by any of the schemas, in their order. Raises
     as `parsed_schemas`."""
+    schemas = parsed_schemas(form, text)
     names: dict[str, None] = {}
-    for schema in parsed_schemas(form, text).values():
+    for schema in [*schemas.values(), parsed_reader(schemas, reader)]:
         # A union may have records among others.
         for kind in schema if isinstance(schema, list) else [schema]:
             if isinstance(kind, dict):
@@ -30,8 +32,11 @@ def field_names(form: str, text: str) -> list[str]:
     return list(names)
 
 
-def newest(schemas: dict[int | None, Any]) -> Any:
-    """The schema that queries are planned by: the one of the highest id."""
+def parsed_reader(schemas: dict[int | None, Any], text: str | None) -> Any:
+    """The schema that queries are planned by: the one given, or that of the highest id. Raises as
+    `parsed_schemas`."""
+    if text is not None:
+        return parsed_schemas(AVRO, text)[None]
     return schemas[max(schemas, key=lambda one: -1 if one is None else one)]
 
 

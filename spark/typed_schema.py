@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 
 from asyncbroker.spark.columns import COLUMN_TYPES, projected_columns
 from asyncbroker.spark.formats import AVRO_FORMATS, BINARY, JSON, STRING, Formats
-from asyncbroker.spark.typed_avro import field_names, newest, parsed_schemas
+from asyncbroker.spark.typed_avro import field_names, parsed_reader, parsed_schemas
 
 _JSON_TYPES: Final = frozenset(
     {
@@ -62,7 +62,9 @@ def typed_fields(schema: StructType, formats: Formats) -> list[TypedField]:
         )
     for side in ("key", "value"):
         if formats.of(side) in AVRO_FORMATS:
-            known = field_names(formats.of(side), formats.schema_of(side) or "")
+            known = field_names(
+                formats.of(side), formats.schema_of(side) or "", formats.reader_of(side)
+            )
             for field in decoded_fields(found, side):
                 if field.name not in known:
                     raise ValueError(
@@ -78,7 +80,7 @@ def _check_resolution(fields: list[StructField], formats: Formats, side: str) ->
     that cannot be what is asked for."""
     schemas = parsed_schemas(formats.of(side), formats.schema_of(side) or "")
     has_members = any("member" in field.dataType.simpleString() for field in fields)
-    if len(schemas) < 2 and not has_members:
+    if len(schemas) < 2 and formats.reader_of(side) is None and not has_members:
         return
     # Arrow takes long to import, and is needed on the driver for nothing else.
     import pyarrow as pa
@@ -87,8 +89,9 @@ def _check_resolution(fields: list[StructField], formats: Formats, side: str) ->
     from asyncbroker.spark.typed_values import arrow_field
 
     wanted = pa.schema([arrow_field(field) for field in fields])
+    reader = parsed_reader(schemas, formats.reader_of(side))
     for schema in schemas.values():
-        resolved(schema, newest(schemas), wanted)
+        resolved(schema, reader, wanted)
 
 
 def decoded_fields(fields: Sequence[TypedField], side: str) -> list[StructField]:

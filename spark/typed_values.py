@@ -161,7 +161,8 @@ def _decoder_of(side: str, fields: Sequence[TypedField], formats: Formats) -> De
         return lambda values: _decode_by_value(values, schema, _read_strings, _readable)
     if form == JSON:
         return lambda values: _decode_by_value(values, schema, _read_json, _readable_json)
-    return AvroDecoder(form, formats.schema_of(side) or "", schema).decode
+    schemas = formats.schema_of(side) or ""
+    return AvroDecoder(form, schemas, schema, formats.reader_of(side)).decode
 
 
 def _spread(

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from asyncbroker.spark.avro_columns import NotColumnar, columns_reader
 from asyncbroker.spark.avro_decoder import AvroDecoder
 from asyncbroker.spark.avro_resolution import resolved
-from asyncbroker.spark.formats import Formats
+from asyncbroker.spark.formats import Formats, formats_from
 from asyncbroker.spark.tests.test_spark_avro import UTC, logical, written
 from asyncbroker.spark.typed_avro import parsed_schemas
 from asyncbroker.spark.typed_schema import typed_fields
@@ -161,6 +165,14 @@ def test_a_field_is_found_by_its_aliases() -> None:
         assert columns == {name: ["a"], "gone": [2]}
 
 
+def test_a_fields_own_name_goes_before_the_alias_of_another() -> None:
+    new = {"name": "new", "type": "int", "aliases": ["id"], "default": 7}
+    columns, _ = decoded(
+        record(ID), record(new, ID), [("new", pa.int32()), ("id", pa.int64())], {"id": 1}
+    )
+    assert columns == {"new": [7], "id": [1]}
+
+
 def test_a_named_type_of_a_union_is_found_by_its_alias() -> None:
     older = record({"name": "u", "type": [record({"name": "x", "type": "int"}, name="P"), "int"]})
     newer = record({"name": "u", "type": ["string", "long", {**POINT, "aliases": ["P"]}]})
@@ -256,3 +268,114 @@ def test_a_default_that_cannot_be_is_refused_at_planning(
     schema = StructType([StructField("new", IntegerType())])
     with pytest.raises(ValueError, match=message):
         typed_fields(schema, Formats(value="confluent-avro", value_schema=text))
+
+
+def test_values_of_one_schema_are_read_as_another_that_is_given() -> None:
+    older, newer = record(ID), record({"name": "new", "type": "string", "default": "d"}, ID)
+    options = {"valueformat": "avro", "valueschema": json.dumps(older)}
+    formats = formats_from({**options, "avroschema": json.dumps(newer)})
+    schema = StructType([StructField("new", StringType())])
+    typed_fields(schema, formats)
+    with pytest.raises(ValueError, match="There is no field 'new' in the schema of the value"):
+        typed_fields(schema, formats_from(options))
+    asked = pa.schema([("new", pa.string())])
+    decoder = AvroDecoder("avro", json.dumps(older), asked, formats.reader_of("value"))
+    columns, failed = decoder.decode(written(older, {"id": 1}, {"id": 2}))
+    assert not failed.any()
+    assert columns["new"].to_pylist() == ["d", "d"]
+    with pytest.raises(ValueError, match="avroSchema is for valueFormat avro and confluent-avro"):
+        formats_from({"valueformat": "json", "avroschema": json.dumps(newer)})
+    with pytest.raises(ValueError, match="the schema is not one of Avro's"):
+        typed_fields(schema, formats_from({**options, "avroschema": "{}"}))
+
+
+SAMPLES: dict[str, Any] = {
+    "int": st.integers(-(1 << 31), (1 << 31) - 1),
+    "long": st.integers(-(1 << 53), 1 << 53),
+    "double": st.floats(allow_nan=False),
+    "string": st.text(max_size=5),
+    "bytes": st.text("aé", max_size=5).map(str.encode),
+    "boolean": st.booleans(),
+}
+LARGER = {
+    "int": ["int", "long", "double"],
+    "long": ["long", "double"],
+    "string": ["string", "bytes"],
+    "bytes": ["bytes", "string"],
+}
+COLUMNS: dict[str, Any] = {
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+    "boolean": pa.bool_(),
+}
+JSON_DEFAULTS: dict[str, Any] = {
+    "int": -1,
+    "long": 1 << 40,
+    "double": 0.5,
+    "string": "é",
+    "boolean": True,
+}
+
+
+@st.composite
+def evolutions(draw: st.DrawFn, path: str = "R", depth: int = 2) -> tuple[Any, Any, Any, Any]:
+    """A record's older and newer schema, the fields that are wanted, and what draws a value."""
+    older, newer, wanted, values = [], [], [], {}
+    for number in range(draw(st.integers(1, 4))):
+        name = f"f{number}"
+        if depth and draw(st.integers(0, 2)) == 0:
+            old, new, kind, value = draw(evolutions(path + name, depth - 1))
+            kind = pa.struct(kind)
+        else:
+            old = draw(st.sampled_from(sorted(SAMPLES)))
+            new = draw(st.sampled_from(LARGER.get(old, [old])))
+            kind, value = COLUMNS[new], SAMPLES[old]
+        around = draw(st.sampled_from(["", "", "null", "array", "map"]))
+        if around == "null":
+            old, new, value = ["null", old], [new, "null"], value | st.none()
+        elif around == "array":
+            old, new = ({"type": "array", "items": one} for one in (old, new))
+            kind, value = pa.list_(kind), st.lists(value, max_size=2)
+        elif around == "map":
+            old, new = ({"type": "map", "values": one} for one in (old, new))
+            kind = pa.map_(pa.string(), kind)
+            value = st.dictionaries(st.sampled_from("ab"), value, max_size=2)
+        values[name] = value
+        older.append({"name": name, "type": old})
+        if draw(st.integers(0, 4)):
+            renamed = draw(st.booleans())
+            more = {"name": f"n{number}", "aliases": [name]} if renamed else {"name": name}
+            newer.append({**more, "type": new})
+            wanted.append((more["name"], kind))
+    for number, form in enumerate(draw(st.lists(st.sampled_from(sorted(JSON_DEFAULTS))))):
+        name = f"added{number}"
+        newer.append({"name": name, "type": form, "default": JSON_DEFAULTS[form]})
+        wanted.append((name, COLUMNS[form]))
+    # A struct without fields is none.
+    newer.append({"name": "last", "type": "int", "default": 5})
+    wanted.append(("last", pa.int32()))
+    old, new = (
+        {"type": "record", "name": path, "fields": draw(st.permutations(fields))}
+        for fields in (older, newer)
+    )
+    return old, new, draw(st.permutations(wanted)), st.fixed_dictionaries(values)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_values_are_what_fastavro_makes_of_both_schemas(data: st.DataObject) -> None:
+    older, newer, wanted, values = data.draw(evolutions())
+    rows = data.draw(st.lists(values, max_size=4))
+    columns, failed = decoded(older, newer, wanted, *rows)
+    assert not any(failed)
+    parsed = [fastavro.parse_schema(one) for one in (older, newer)]
+    expected: list[Any] = [
+        fastavro.schemaless_reader(io.BytesIO(value), parsed[0], parsed[1])
+        for value in written(older, *rows).to_pylist()
+    ]
+    for field in pa.schema(wanted):
+        found = pa.array([row[field.name] for row in expected], field.type)
+        assert columns[field.name] == found.to_pylist()
