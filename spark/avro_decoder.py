@@ -29,7 +29,7 @@ from asyncbroker.spark.avro_resolution import resolved
 from asyncbroker.spark.avro_rows import one_by_one
 from asyncbroker.spark.fields import Integers
 from asyncbroker.spark.formats import CONFLUENT_AVRO
-from asyncbroker.spark.typed_avro import parsed_reader, parsed_schemas
+from asyncbroker.spark.typed_avro import parsed_schemas, readers
 
 _HEAD_BYTES: Final = 5
 Piece = tuple[Integers, dict[str, pa.Array]]
@@ -45,9 +45,9 @@ class AvroDecoder:
         self._has_heads = form == CONFLUENT_AVRO
         self._wanted = wanted
         schemas = parsed_schemas(form, text)
-        to_reader = parsed_reader(schemas, reader)
         self._schemas = {
-            schema_id: resolved(schema, to_reader, wanted) for schema_id, schema in schemas.items()
+            schema_id: resolved(schemas[schema_id], to_reader, wanted)
+            for schema_id, to_reader in readers(schemas, reader).items()
         }
         self._readers: dict[int | None, Callable[[Cursor], dict[str, pa.Array]]] = {}
         for schema_id, schema in self._schemas.items():

@@ -24,20 +24,44 @@ def field_names(form: str, text: str, reader: str | None) -> list[str]:
     as `parsed_schemas`."""
     schemas = parsed_schemas(form, text)
     names: dict[str, None] = {}
-    for schema in [*schemas.values(), parsed_reader(schemas, reader)]:
-        # A union may have records among others.
-        for kind in schema if isinstance(schema, list) else [schema]:
-            if isinstance(kind, dict):
-                names.update(dict.fromkeys(field["name"] for field in kind.get("fields", ())))
+    for schema in [*schemas.values(), *readers(schemas, reader).values()]:
+        for record in _records_of(schema):
+            names.update(dict.fromkeys(field["name"] for field in record["fields"]))
     return list(names)
 
 
-def parsed_reader(schemas: dict[int | None, Any], text: str | None) -> Any:
-    """The schema that queries are planned by: the one given, or that of the highest id. Raises as
-    `parsed_schemas`."""
+def readers(schemas: dict[int | None, Any], text: str | None) -> dict[int | None, Any]:
+    """The schema that what is written by each is read as: the one given, or that of the highest id
+    which has a record of the same name, without its namespace, or by an alias. Values of a topic
+    may be of several records that have nothing to do with each other. Raises as `parsed_schemas`.
+    """
     if text is not None:
-        return parsed_schemas(AVRO, text)[None]
-    return schemas[max(schemas, key=lambda one: -1 if one is None else one)]
+        given = parsed_schemas(AVRO, text)[None]
+        return dict.fromkeys(schemas, given)
+    newest_first = sorted(schemas.items(), key=lambda one: one[0] or 0, reverse=True)
+    found = {}
+    for schema_id, schema in schemas.items():
+        names = {_short(record["name"]) for record in _records_of(schema)}
+        found[schema_id] = next(
+            (newer for _, newer in newest_first if names & _names_known_to(newer)), schema
+        )
+    return found
+
+
+def _records_of(schema: Any) -> list[Any]:
+    """A union may have records among others."""
+    types = schema if isinstance(schema, list) else [schema]
+    return [one for one in types if isinstance(one, dict) and one["type"] == "record"]
+
+
+def _names_known_to(schema: Any) -> set[str]:
+    records = _records_of(schema)
+    names = [record["name"] for record in records]
+    return {_short(name) for name in names + [a for one in records for a in one.get("aliases", ())]}
+
+
+def _short(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def parsed_schemas(form: str, text: str) -> dict[int | None, Any]:

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 
 from asyncbroker.spark.columns import COLUMN_TYPES, projected_columns
 from asyncbroker.spark.formats import AVRO_FORMATS, BINARY, JSON, STRING, Formats
-from asyncbroker.spark.typed_avro import field_names, parsed_reader, parsed_schemas
+from asyncbroker.spark.typed_avro import field_names, parsed_schemas, readers
 
 _JSON_TYPES: Final = frozenset(
     {
@@ -89,9 +89,8 @@ def _check_resolution(fields: list[StructField], formats: Formats, side: str) ->
     from asyncbroker.spark.typed_values import arrow_field
 
     wanted = pa.schema([arrow_field(field) for field in fields])
-    reader = parsed_reader(schemas, formats.reader_of(side))
-    for schema in schemas.values():
-        resolved(schema, reader, wanted)
+    for schema_id, reader in readers(schemas, formats.reader_of(side)).items():
+        resolved(schemas[schema_id], reader, wanted)
 
 
 def decoded_fields(fields: Sequence[TypedField], side: str) -> list[StructField]:

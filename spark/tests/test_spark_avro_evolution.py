@@ -289,6 +289,23 @@ def test_values_of_one_schema_are_read_as_another_that_is_given() -> None:
         typed_fields(schema, formats_from({**options, "avroschema": "{}"}))
 
 
+def test_a_record_of_another_name_has_no_defaults_of_the_newest_one() -> None:
+    new = {"name": "new", "type": "int", "default": 7}
+    schemas = {
+        "3": record(ID, name="n.Taxi"),
+        "4": record(ID, new, name="n.Cab") | {"aliases": ["Taxi"]},
+        "5": record(ID, name="n.Bus"),
+        "20": record(ID, {**new, "default": 8}, name="n.Train"),
+        "9": record(ID, {**new, "default": 6}, name="n.Cab"),
+        "1": record(ID, name="Train"),
+    }
+    values = [b"\0\0\0\0" + bytes([schema_id, 2]) for schema_id in (3, 5, 1)]
+    decoder = AvroDecoder("confluent-avro", json.dumps(schemas), pa.schema([("new", pa.int32())]))
+    columns, failed = decoder.decode(pa.array(values, pa.binary()))
+    assert not failed.any()
+    assert columns["new"].to_pylist() == [7, None, 8]
+
+
 SAMPLES: dict[str, Any] = {
     "int": st.integers(-(1 << 31), (1 << 31) - 1),
     "long": st.integers(-(1 << 53), 1 << 53),
