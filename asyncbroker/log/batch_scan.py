@@ -3,8 +3,8 @@
 A batch is good if its CRC fits and its offsets have their place. Neither the base offset nor the
 length is under the CRC. A wrong length leads to what is no batch, or to one whose CRC does not
 fit. A wrong base offset collides with those of its neighbours: of several that cannot all be true
-those lie which leave the most of them in peace (`_first_true`). Gaps alone are not damage, since
-compaction makes them.
+those lie which leave the most of them in peace (`_first_true`). What a damaged header says of the
+next one counts there as well. Gaps alone are not damage, since compaction makes them.
 
 Damage ends where the next good batch begins. If what the damaged header says of its size leads to
 one, that is it, unless offsets are missing before that one and the CRC of the damaged batch fits
@@ -28,15 +28,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
-from zlib import crc32
 
 from asyncbroker.log.damage import DamagedRange, Holes
 from asyncbroker.protocol.batches import (
     ATTRIBUTES_AT,
     BATCH_HEADER_BYTES,
     HEADER,
-    LEADER_EPOCH_AT,
-    LENGTH_AT,
     LENGTH_OVERHEAD,
     MAGIC,
     MAGIC_AT,
@@ -45,9 +42,6 @@ from asyncbroker.protocol.batches import (
 )
 from asyncbroker.protocol.checksums import crc32c
 from asyncbroker.protocol.compression import CorruptBatch
-
-# A message of an older format is looked at up to this size.
-OLD_MESSAGE_BYTES_MAX: Final = 64 << 20
 
 _CHUNK_BYTES: Final = 1 << 20
 # How far in offsets the next batch can be: what one segment may hold.
@@ -59,7 +53,9 @@ _CHAIN_MAX: Final = 8
 # What it counts that a batch tells the truth, without a gap before it: more than with one.
 _FITS: Final = 1.5
 _FITS_WHAT_IS_KNOWN: Final = 1.6
-# The same, where what is due is known by a damaged batch, and by the one behind the next: by two.
+# How much more it counts if the damaged batch before it says so too, by its own offset.
+_FITS_A_CLAIM: Final = 1.0
+# What is due there is known by a damaged batch, and by the one behind the next: by two.
 _FITS_WHAT_IS_DUE: Final = 2.6
 
 
@@ -100,20 +96,22 @@ class Damage(NamedTuple):
 
 class _Claim(NamedTuple):
     """What a damaged header says, of which each may be what lies: where its batch ends, which
-    offset the next one may have, and the CRC."""
+    offset the next one may have, the same by its own offset alone, and the CRC."""
 
     end: int
     offsets: tuple[int, ...]
+    own_offsets: tuple[int, ...]
     crc: int
 
 
 class _Link(NamedTuple):
     """A batch of a chain, with how many offsets, at least, and how many damaged stretches lie
-    between its beginning and the batch."""
+    between its beginning and the batch; and whether it is due there by the damage before it."""
 
     batch: GoodBatch
     offsets_before: int
     holes_before: int
+    is_claimed: bool
 
 
 class _Bad(Exception):
@@ -132,6 +130,8 @@ class BatchScan:
     end_offset: int | None = None
     # Up to where the log is promised, if that is known: a batch ends there.
     promised_offset: int = -1
+    # Beyond it no batch goes.
+    offset_limit: int = 1 << 63
     # Where interest ends: beyond it only what is needed to judge what lies before is read.
     stop: int = 1 << 63
     # The largest batch that a topic takes.
@@ -162,7 +162,8 @@ class BatchScan:
                 end, found = self._next_good(position, next_offset)
                 if found is not None and end < self.limit:
                     # What was damaged had an offset at least.
-                    end, found = self._first_true(end, next_offset + 1, found)
+                    claimed = self._claim(position, next_offset).own_offsets
+                    end, found = self._first_true(end, next_offset + 1, found, claimed)
             else:
                 if not self._is_due(header, position, next_offset):
                     end, found = self._first_true(position, next_offset, None)
@@ -204,7 +205,7 @@ class BatchScan:
         return True
 
     def _first_true(
-        self, position: int, next_offset: int, found: int | None
+        self, position: int, next_offset: int, found: int | None, claimed: tuple[int, ...] = ()
     ) -> tuple[int, int | None]:
         """The first batch from `position` on whose base offset is not the one that lies; its
         position and offset. At the end of the segment, the offset there.
@@ -213,27 +214,26 @@ class BatchScan:
         another here those lie that have to, for as many as possible to tell the truth: each begins
         at least as far behind the one before as there are offsets in between; exactly as far where
         there are no gaps. If `found` is given, damage lies before, with `next_offset` offsets or
-        more; `found` stands for a batch that is damaged as well. Where it is not what the first of
-        them says itself, it is what is due there.
+        more, and says that one of `claimed` is due; `found` stands for a batch that is damaged as
+        well. Where it is not what the first of them says itself, it is what is due there, and that
+        one lies.
         """
-        chain, end = self._chain(position, next_offset)
+        chain, end, known_limit = self._chain(position, next_offset, claimed)
         if not chain or chain[0].batch.position != position:
             return position, next_offset if found is None else found
         offsets_before = chain[-1].offsets_before + chain[-1].batch.header.last_offset_delta + 1
-        limit = self._offset_limit(next_offset)
-        hole = self.holes.get(end)
-        if hole is not None:
-            limit = min(limit, hole.first_offset)
+        limit = min(known_limit, self._offset_limit(next_offset))
         may_skip = self.end_offset is not None
-        due, fits_due = next_offset, _FITS_WHAT_IS_KNOWN
+        due, fits_due, is_told = next_offset, _FITS_WHAT_IS_KNOWN, False
         if found is not None and found != chain[0].batch.header.base_offset:
-            due, fits_due = found, _FITS_WHAT_IS_DUE
+            due, fits_due, is_told = found, _FITS_WHAT_IS_DUE, True
         # Of each batch as the last one that is true: how well that fits, and the first true one.
         best: list[tuple[float, int] | None] = []
         for at, link in enumerate(chain):
             offset = link.batch.header.base_offset
             fits: tuple[float, int] | None = None
-            if offset + offsets_before - link.offsets_before <= limit:
+            is_lie = is_told and at == 0
+            if not is_lie and offset + offsets_before - link.offsets_before <= limit:
                 rest = offset - next_offset - link.offsets_before
                 is_due = offset - due == link.offsets_before
                 if is_due or (rest >= 0 and (may_skip or found is not None or link.holes_before)):
@@ -246,34 +246,47 @@ class BatchScan:
                         fits = max(
                             fits or (0.0, 0), (known[0] + (1.0 if rest else _FITS), known[1])
                         )
+            if fits is not None and link.is_claimed:
+                fits = (fits[0] + _FITS_A_CLAIM, fits[1])
             best.append(fits)
         score, first = max((each for each in best if each is not None), default=(0.0, 0))
         if score:
             return chain[-first].batch.position, chain[-first].batch.header.base_offset
         if end >= self.limit:
             return self.limit, self.end_offset
+        hole = self.holes.get(end)
         return end, next_offset + offsets_before if hole is None else hole.first_offset
 
-    def _chain(self, position: int, next_offset: int) -> tuple[list[_Link], int]:
-        """Some of the batches with good CRCs from `position` on, and where the last of them ends;
-        what is damaged between them is stepped over."""
+    def _chain(
+        self, position: int, next_offset: int, claimed: tuple[int, ...]
+    ) -> tuple[list[_Link], int, int]:
+        """Some of the batches with good CRCs from `position` on, where the last of them ends, and
+        up to where its offsets may go; what is damaged between them is stepped over."""
         chain: list[_Link] = []
         end = position
-        offsets_before = holes_before = 0
+        offsets_before = holes_before = end_offsets_before = 0
         while position < self.limit and position not in self.holes and len(chain) < _CHAIN_MAX:
             try:
                 header = self._whole(position)
             except _Bad:
+                claimed = self._claim(position, next_offset).own_offsets
                 position, found = self._next_good(position, next_offset)
                 offsets_before += 1
                 holes_before += 1
                 if found is None or holes_before > _CHAIN_MAX:
                     break
                 continue
-            chain.append(_Link(GoodBatch(header, position), offsets_before, holes_before))
+            is_claimed = header.base_offset in claimed
+            claimed = ()
+            good = GoodBatch(header, position)
+            chain.append(_Link(good, offsets_before, holes_before, is_claimed))
             offsets_before += header.last_offset_delta + 1
+            end_offsets_before = offsets_before
             position = end = position + header.size
-        return chain, end
+        limit = self.offset_limit
+        if (hole := self.holes.get(position)) is not None:
+            limit = hole.first_offset - (offsets_before - end_offsets_before)
+        return chain, end, limit
 
     # ---- bytes
 
@@ -288,7 +301,7 @@ class BatchScan:
         """Up to where the offsets of a batch may go, of which `next_offset` is expected."""
         if self.end_offset is not None:
             return self.end_offset
-        return max(self.base_offset, next_offset) + _OFFSETS_AHEAD_MAX
+        return min(self.offset_limit, max(self.base_offset, next_offset) + _OFFSETS_AHEAD_MAX)
 
     def _header(self, position: int, *, is_ahead: bool = False) -> BatchHeader:
         header = self._ahead.get(position) if is_ahead else self._ahead.pop(position, None)
@@ -357,13 +370,13 @@ class BatchScan:
     def _claim(self, position: int, next_offset: int) -> _Claim:
         """What stands at `position`, taken for a header."""
         if self.limit - position < BATCH_HEADER_BYTES:
-            return _Claim(-1, (), -1)
+            return _Claim(-1, (), (), -1)
         fields = HEADER.unpack(self._read(position, BATCH_HEADER_BYTES))
         base_offset, length, _, _, crc, _, last_offset_delta, *_, record_count = fields
         # Compaction leaves fewer records than offsets.
         counts = (last_offset_delta + 1, record_count)
         offsets = tuple(base + count for count in counts for base in (base_offset, next_offset))
-        return _Claim(position + LENGTH_OVERHEAD + length, offsets, crc)
+        return _Claim(position + LENGTH_OVERHEAD + length, offsets, offsets[::2], crc)
 
     def _offset_behind(self, claim: _Claim, position: int, next_offset: int) -> int | None:
         """The offset of the batch at `position`, if a damaged one ends there: one that the damage
@@ -477,16 +490,3 @@ def has_batch(file: Readable, position: int, limit: int, next_offset: int) -> bo
     """Whether a whole batch with a good CRC and a later offset lies anywhere in a range."""
     scan = BatchScan(file, 0, limit)
     return next(scan.candidates(position, next_offset), None) is not None
-
-
-def is_old_format(file: Readable, position: int, limit: int) -> bool:
-    """Whether a whole message of format v0 or v1 begins at `position`: its CRC-32 covers all from
-    the magic on, which is where v2 has it."""
-    head = file.pread(MAGIC_AT + 1, position)
-    if len(head) <= MAGIC_AT or head[MAGIC_AT] not in (0, 1):
-        return False
-    size = int.from_bytes(head[LENGTH_AT:LEADER_EPOCH_AT], "big") - (MAGIC_AT - LEADER_EPOCH_AT)
-    if not 0 < size <= min(limit - position, OLD_MESSAGE_BYTES_MAX):
-        return False
-    crc = int.from_bytes(head[LEADER_EPOCH_AT:MAGIC_AT], "big")
-    return crc32(file.pread(size, position + MAGIC_AT)) == crc

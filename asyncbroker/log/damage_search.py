@@ -44,6 +44,7 @@ def find_damage(
         active_size if is_active else segment.size,
         end_offset=None if is_active else segments[after].base_offset,
         promised_offset=log_end_offset,
+        offset_limit=log_end_offset,
         stop=part[1],
         batch_bytes_max=batch_bytes_max,
         holes=segment.holes,

@@ -29,13 +29,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from asyncbroker.log.batch_scan import BatchScan, Damage, GoodBatch, has_batch, is_old_format
+from asyncbroker.log.batch_scan import BatchScan, Damage, GoodBatch, has_batch
 from asyncbroker.log.checkpoints import LEADER_EPOCHS, encode_epochs
 from asyncbroker.log.damage import DamagedRange, DamagedRanges
 from asyncbroker.log.errors import CorruptLog
 from asyncbroker.log.files import File, Files
 from asyncbroker.log.index import OFFSET_INDEX, TIME_INDEX
 from asyncbroker.log.leader_epochs import LeaderEpochs
+from asyncbroker.log.old_format import is_old_format
 from asyncbroker.log.producers import ProducerState
 from asyncbroker.log.segment import LOG_SUFFIX, Segment
 from asyncbroker.log.snapshots import SnapshotFiles

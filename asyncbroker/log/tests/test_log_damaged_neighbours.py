@@ -219,3 +219,91 @@ def test_between_damage_and_known_damage_no_offset_is_beyond_what_is_known(is_ne
         gaps = [each for each in found if not isinstance(each, GoodBatch)]
         assert [each.position for each in good] == [0, places[4]], bit
         assert [gap.range_in(0, 5)[3:] for gap in gaps] == [(1, 3), (3, 4)], bit
+
+
+def with_lie(
+    bit: int, counts: tuple[int, ...], bad: tuple[int, ...], lying: int
+) -> tuple[bytearray, list[int]]:
+    """A log of batches with so many records each, of which some have a wrong CRC, and one says an
+    offset that has this bit changed; and where each of them begins, and the last of them ends."""
+    data = bytearray()
+    places = []
+    offset = 0
+    for count in counts:
+        places.append(len(data))
+        data += stamped(offset, *(b"%d" % each for each in range(count)))
+        offset += count
+    places.append(len(data))
+    for number in bad:
+        flip(data, places[number + 1] - 1, random.Random(bit))
+    data[places[lying] + 7 - bit // 8] ^= 1 << bit % 8
+    return data, places
+
+
+@pytest.mark.parametrize("is_newest", [True, False])
+def test_a_batch_that_damage_before_it_confirms_is_true_though_one_behind_lies(
+    is_newest: bool,
+) -> None:
+    """Simulation seed 609082. The third batch is good: the second one says its offset as well."""
+    for bit in range(64):
+        data, places = with_lie(bit, (3, 3, 1, 1, 1, 1), (1, 4), 3)
+        file = MemoryFiles().open("log", create=True)
+        file.pwrite(data, 0)
+        scan = BatchScan(
+            file,
+            0,
+            len(data),
+            end_offset=None if is_newest else 10,
+            promised_offset=10,
+            holes={places[5]: DamagedRange(0, places[5], places[6], 9, 10)},
+        )
+        good = {each.position for each in scan.run(0, 0) if isinstance(each, GoodBatch)}
+        assert good == {0, places[2]}, bit
+
+
+@pytest.mark.parametrize("is_newest", [True, False])
+def test_a_lie_between_damage_takes_no_batch_with_it_that_the_damage_confirms(
+    is_newest: bool,
+) -> None:
+    """Simulation seed 606993. The last batch is good: the one before it says its offset as well."""
+    for bit in range(64):
+        data, places = with_lie(bit, (3, 2, 1, 3, 2), (0, 1, 3), 2)
+        file = MemoryFiles().open("log", create=True)
+        file.pwrite(data, 0)
+        end_offset = None if is_newest else 1 << 40
+        scan = BatchScan(file, 0, len(data), end_offset=end_offset, promised_offset=11)
+        good = [each.position for each in scan.run(0, 0) if isinstance(each, GoodBatch)]
+        assert good == [places[4]], bit
+
+
+@pytest.mark.parametrize("is_newest", [True, False])
+def test_of_two_damaged_stretches_the_known_one_bounds_what_lies_before_the_other(
+    is_newest: bool,
+) -> None:
+    """What follows a batch that says nothing true of its offsets, has to be below what is known."""
+    for bit in range(3, 64):
+        data, places = with_lie(bit, (1, 2, 1, 1, 1, 1), (3,), 2)
+        data[places[1] + 23] = data[places[1] + 57] = 0x40
+        file = MemoryFiles().open("log", create=True)
+        file.pwrite(data, 0)
+        scan = BatchScan(
+            file,
+            0,
+            len(data),
+            end_offset=None if is_newest else 1 << 40,
+            promised_offset=7,
+            holes={places[4]: DamagedRange(0, places[4], places[5], 5, 6)},
+        )
+        good = [each.position for each in scan.run(0, 0) if isinstance(each, GoodBatch)]
+        assert good == [0, places[5]], bit
+
+
+def test_nothing_is_served_at_an_offset_behind_the_end_of_the_log() -> None:
+    for bit in range(2, 64):
+        data, places = with_lie(bit, (1, 1, 1), (), 2)
+        data[places[1] : places[2]] = bytes(places[2] - places[1])
+        file = MemoryFiles().open("log", create=True)
+        file.pwrite(data, 0)
+        scan = BatchScan(file, 0, len(data), promised_offset=3, offset_limit=3)
+        good = [each.position for each in scan.run(0, 0) if isinstance(each, GoodBatch)]
+        assert good == [0], bit
