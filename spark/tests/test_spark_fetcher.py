@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
 
-from asyncbroker.client.cluster import TopicPartition
+from asyncbroker.client.cluster import Cluster, TopicPartition
 from asyncbroker.client.errors import BrokerError, RequestTimedOut
 from asyncbroker.client.reader import Fetched
 from asyncbroker.protocol.errors import ErrorCode
@@ -188,6 +188,7 @@ def values(
     monkeypatch: pytest.MonkeyPatch, log: StandInLog, start: int, end: int, **options: str
 ) -> list[int]:
     """What a task reads of a range."""
+    monkeypatch.setattr(Cluster, "wait_for_broker", lambda *_: None)
     monkeypatch.setattr(fetcher, "Reader", log.reader)
     monkeypatch.setattr(fetcher, "earliest_offsets", lambda *_: {PARTITION: log.earliest})
     monkeypatch.setattr(
@@ -300,6 +301,7 @@ def test_a_large_partition_streams_through_little_memory(monkeypatch: pytest.Mon
             stamp(records, number * count, 0)
             yield Fetched(PARTITION, memoryview(records), 0, 0, 0, 0, 0, [])
 
+    monkeypatch.setattr(Cluster, "wait_for_broker", lambda *_: None)
     monkeypatch.setattr(range_reader, "fetch", fetch)
     options = ReadOptions.parse({"kafka.bootstrap.servers": "b", "subscribe": "t"})
     task = BatchReader(options, full_schema(include_headers=False))
