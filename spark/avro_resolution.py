@@ -41,6 +41,7 @@ _PROMOTIONS: Final = {
     "string": ("bytes",),
     "bytes": ("string",),
 }
+_NAMED: Final = ("record", "enum", "fixed")
 _LOGICAL: Final = ("logicalType", "precision", "scale")
 
 
@@ -69,8 +70,8 @@ def _linked(schema: Any, named: dict[str, Any]) -> Any:
     if not isinstance(schema["type"], str) or schema["type"] in named:
         return _linked(schema["type"], named)
     found = {name: part for name, part in schema.items() if not name.startswith("__")}
-    if "name" in found:
-        named[found["name"]] = found
+    if _name_of(found):
+        named[_name_of(found)] = found
     for name in ("items", "values"):
         if name in found:
             found[name] = _linked(found[name], named)
@@ -98,7 +99,7 @@ class _Resolver:
         if _match(writer, [reader]) is None and writer["type"] != reader["type"]:
             reader = writer
         form = writer["type"]
-        if form in ("record", "enum", "fixed"):
+        if form in _NAMED:
             return self._named(writer, reader, kind, path)
         if form == "array":
             inner = kind.value_type if kind is not None and pa.types.is_list(kind) else None
@@ -255,21 +256,26 @@ def _types_of(schema: Any) -> list[Any]:
     return schema if isinstance(schema, list) else [schema]
 
 
+def _name_of(schema: Any) -> str:
+    """Other types than those with names may have one all the same, and it says nothing."""
+    return str(schema["name"]) if schema["type"] in _NAMED else ""
+
+
 def _match(writer: Any, readers: list[Any]) -> int | None:
     """The place of the type that the writer's is to the reader: the same, by its name, by an alias,
     by its name without a namespace, or a larger one."""
-    form, name = writer["type"], writer.get("name", "")
+    form, name = writer["type"], _name_of(writer)
     short = name.rpartition(".")[2]
     same = [place for place, reader in enumerate(readers) if reader["type"] == form]
     for place in same:
-        if readers[place] is writer or readers[place].get("name", "") == name:
+        if readers[place] is writer or _name_of(readers[place]) == name:
             return place
     for place in same:
         aliases = readers[place].get("aliases", ())
         if name in aliases or short in (alias.rpartition(".")[2] for alias in aliases):
             return place
     for place in same:
-        if readers[place]["name"].rpartition(".")[2] == short:
+        if _name_of(readers[place]).rpartition(".")[2] == short:
             return place
     for place, reader in enumerate(readers):
         if reader["type"] in _PROMOTIONS.get(form, ()):

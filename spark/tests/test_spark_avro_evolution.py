@@ -10,6 +10,7 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from asyncbroker.spark.avro_columns import NotColumnar, columns_reader
 from asyncbroker.spark.avro_decoder import AvroDecoder
 from asyncbroker.spark.avro_resolution import resolved
+from asyncbroker.spark.avro_rows import one_by_one
 from asyncbroker.spark.formats import Formats, formats_from
 from asyncbroker.spark.tests.test_spark_avro import UTC, logical, written
 from asyncbroker.spark.typed_avro import parsed_schemas
@@ -306,6 +308,16 @@ def test_a_record_of_another_name_has_no_defaults_of_the_newest_one() -> None:
     assert columns["new"].to_pylist() == [7, None, 8]
 
 
+def test_a_name_that_a_type_without_one_has_says_nothing() -> None:
+    named: Any = {"type": "string", "name": "text"}
+    older = record({"name": "u", "type": named}, {"name": "v", "type": ["null", named]})
+    newer = record({"name": "u", "type": "string"}, {"name": "v", "type": ["string", "null"]})
+    asked: list[tuple[str, Any]] = [("u", pa.string()), ("v", pa.string())]
+    columns, failed = decoded(older, newer, asked, {"u": "a", "v": "b"})
+    assert failed == [False]
+    assert columns == {"u": ["a"], "v": ["b"]}
+
+
 SAMPLES: dict[str, Any] = {
     "int": st.integers(-(1 << 31), (1 << 31) - 1),
     "long": st.integers(-(1 << 53), 1 << 53),
@@ -396,3 +408,77 @@ def test_values_are_what_fastavro_makes_of_both_schemas(data: st.DataObject) -> 
     for field in pa.schema(wanted):
         found = pa.array([row[field.name] for row in expected], field.type)
         assert columns[field.name] == found.to_pylist()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_what_is_cut_or_too_long_is_damaged_in_bulk_and_one_by_one(data: st.DataObject) -> None:
+    older, newer, fields, values = data.draw(evolutions())
+    wanted = pa.schema(fields)
+    parsed = [parsed_schemas("avro", json.dumps(one))[None] for one in (older, newer)]
+    whole = written(older, *data.draw(st.lists(values, min_size=1, max_size=3))).to_pylist()
+    some = [value[: data.draw(st.integers(0, len(value)))] for value in whole]
+    some += [whole[0] + b"\0", *whole]
+    expected, bad = one_by_one(some, resolved(parsed[0], parsed[1], wanted), wanted)
+    decoder = AvroDecoder("avro", json.dumps(older), wanted, json.dumps(newer))
+    columns, failed = decoder.decode(pa.array(some, pa.binary()))
+    assert failed.tolist() == bad.tolist()
+    for field in wanted:
+        found = pc.if_else(pa.array(bad), pa.scalar(None, field.type), expected[field.name])
+        assert columns[field.name].to_pylist() == found.to_pylist()
+
+
+INNER = record({"name": "x", "type": "boolean"}, name="I")
+UNION_SAMPLES: dict[str, Any] = {
+    "null": None,
+    "int": 5,
+    "long": 1 << 40,
+    "double": 0.5,
+    "string": "é",
+    "bytes": b"a",
+    "I": {"x": True},
+}
+UNION_COLUMNS: dict[str, Any] = COLUMNS | {"I": pa.struct([("x", pa.bool_())])}
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_each_type_of_an_older_union_is_a_member_of_the_newest_ones(data: st.DataObject) -> None:
+    subsets = st.lists(st.sampled_from(sorted(UNION_SAMPLES)), unique=True, min_size=1, max_size=6)
+    older, newer = data.draw(subsets), data.draw(subsets)
+    members = [name for name in newer if name != "null"]
+    asked = data.draw(st.lists(st.sampled_from(members), unique=True)) if members else []
+    if len(members) < 2 or not asked:
+        return
+    stable = data.draw(st.booleans())
+    names = {
+        name: f"member_{name.lower()}" if stable else f"member{place}"
+        for place, name in enumerate(members)
+    }
+    kind = pa.struct([(names[name], UNION_COLUMNS[name]) for name in asked])
+    more = data.draw(st.sampled_from([[], [LIST]]))
+    schemas = [
+        record({"name": "u", "type": [INNER if name == "I" else name for name in union]}, *more)
+        for union in (older, newer)
+    ]
+    for place, name in enumerate(older):
+        value = UNION_SAMPLES[name]
+        only = record({"name": "u", "type": INNER if name == "I" else name}, *more)
+        (body,) = written(only, {"u": value, "list": [1]}).to_pylist()
+        decoder = AvroDecoder(
+            "confluent-avro",
+            json.dumps({"1": schemas[0], "2": schemas[1]}),
+            pa.schema([("u", kind)]),
+        )
+        values = pa.array([b"\0\0\0\0\1" + bytes([2 * place]) + body], pa.binary())
+        columns, failed = decoder.decode(values)
+        (found,) = columns["u"].to_pylist()
+        fitting = [one for one in members if one in LARGER.get(name, [])]
+        member = name if name in members else next(iter(fitting), None)
+        assert failed[0] == (member is None and name != "null")
+        if member is None:
+            assert found is None
+            continue
+        promoted = {"string": "a", "bytes": "é".encode()}.get(member, value)
+        content = value if member == name else promoted
+        assert found == {names[one]: content if one == member else None for one in asked}
