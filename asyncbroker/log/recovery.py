@@ -103,7 +103,7 @@ class Recovery:
         found = None
         if is_clean and segments and is_damage_known:
             try:
-                found = (*self._open_clean(segments, snapshots), self._read_epochs(sizes))
+                found = self._open_clean(segments, snapshots, sizes, log_start_offset)
             except CorruptLog as damage:
                 logger.warning("%s, although the stop was clean: reading the log", damage)
         is_durable = was_closed_clean = found is not None
@@ -208,8 +208,12 @@ class Recovery:
     # ---- to the end of the log
 
     def _open_clean(
-        self, segments: list[Segment], snapshots: SnapshotFiles
-    ) -> tuple[int, ProducerState]:
+        self,
+        segments: list[Segment],
+        snapshots: SnapshotFiles,
+        sizes: dict[str, int],
+        log_start_offset: int,
+    ) -> tuple[int, ProducerState, LeaderEpochs | None]:
         """Trusts all but the last few kilobytes. Of those the CRCs are looked at only where no
         recovery point tells that the offsets are right."""
         active = segments[-1]
@@ -226,11 +230,11 @@ class Recovery:
         if self.recovery_point not in (0, end_offset):
             reason = f"it ends at offset {end_offset}, and was durable to {self.recovery_point}"
             raise CorruptLog(active.log_path, reason)
-        beginning = segments[0].base_offset
+        beginning = _beginning(segments, log_start_offset)
         producers = self._read_producers(snapshots, end_offset, beginning, is_clean=True)
         if producers.end_offset < end_offset:
             self._replay(producers, segments)
-        return end_offset, producers
+        return end_offset, producers, self._read_epochs(sizes)
 
     def _recover(
         self,
@@ -245,7 +249,7 @@ class Recovery:
         if `is_checked`."""
         # Of the snapshots beyond the recovery point only those up to the log's beginning are no
         # claim about what may be torn; what they tell of is deleted.
-        beginning = segments[0].base_offset if segments else 0
+        beginning = _beginning(segments, log_start_offset)
         promised = max(self.recovery_point, beginning, log_start_offset)
         # The scan writes anew what there is to tell of. One that stayed could be of a log that was
         # longer and is lost, and would be believed when this one has grown beyond it.
@@ -317,8 +321,8 @@ class Recovery:
     def _read_producers(
         self, snapshots: SnapshotFiles, limit: int, beginning: int, *, is_clean: bool
     ) -> ProducerState:
-        """What the snapshots up to `limit` tell of a log that begins at `beginning`. If the newest
-        are damaged, what lies before that may have been batches of the producers."""
+        """What the snapshots up to `limit` tell of a log that holds all from `beginning` on. If the
+        newest are damaged, what lies before that may have been batches of the producers."""
         producers = snapshots.read(limit, beginning=beginning, is_clean=is_clean)
         if len(producers) and producers.end_offset < beginning:
             self.damaged.lose(producers.end_offset, beginning)
@@ -459,6 +463,13 @@ def _offset_of(name: str) -> int:
     """The offset that a file is named by; -1 for other files."""
     digits = name[:_NAME_DIGITS]
     return int(digits) if len(digits) == _NAME_DIGITS and digits.isdigit() else -1
+
+
+def _beginning(segments: list[Segment], log_start_offset: int) -> int:
+    """From where on the log holds everything. Of the segments before, which wait to be deleted, a
+    crash may leave any."""
+    bases = [segment.base_offset for segment in segments]
+    return max((base for base in bases if base <= log_start_offset), default=min(bases, default=0))
 
 
 def _offsets_with(sizes: dict[str, int], suffix: str) -> list[int]:

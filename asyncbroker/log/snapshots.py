@@ -132,15 +132,28 @@ class SnapshotFiles:
 
     def rewrite(self, producers: ProducerState) -> None:
         """Writes a snapshot at once, also in place of one that a crash may have damaged; later, if
-        the disk is full."""
-        if producers.end_offset in self._offsets:
-            self._offsets.remove(producers.end_offset)
+        the disk is full. One that is there already stays as it is: it may be durable, and all that
+        is left of what it tells."""
+        snapshot = producers.snapshot()
+        is_there = snapshot.offset in self._offsets
+        if is_there and self._is_written(snapshot):
+            return
+        if is_there:
+            self._offsets.remove(snapshot.offset)
         self._secured = None
-        self.add(producers)
+        self._waiting.append(snapshot)
         try:
-            self.write(self._waiting[:], self._offsets)
+            self.write(self._waiting[:], self._offsets, sync=is_there)
         except OSError as error:
             logger.warning("%s: a snapshot has to wait: %s", self._directory, error)
+
+    def _is_written(self, snapshot: Snapshot) -> bool:
+        path = self._path(snapshot.offset)
+        wanted = {path + SNAPSHOT_SUFFIX: snapshot.kafka}
+        if snapshot.producer_count:
+            wanted[path + SIDECAR_SUFFIX] = snapshot.sidecar
+        read = self._files.read_whole
+        return all(self._files.exists(name) and read(name) == wanted[name] for name in wanted)
 
     def secure(self, beginning: int) -> None:
         """Makes durable the snapshot that knows the producers of all before `beginning`, where

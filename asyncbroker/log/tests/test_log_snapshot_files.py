@@ -10,6 +10,7 @@ import pytest
 
 from asyncbroker.log.memory_files import MemoryFiles
 from asyncbroker.log.partition_log import PartitionLog
+from asyncbroker.log.producers import ProducerState
 from asyncbroker.log.tests.crash_disk import everything, sampled, synced_only
 from asyncbroker.log.tests.crash_files import CHANGES, CrashFiles
 from asyncbroker.log.tests.log_harness import (
@@ -103,6 +104,50 @@ def test_a_snapshot_that_a_crash_has_torn_is_written_again() -> None:
     files.open(snapshot).truncate(3)
     log = without_beginning(open_log(files, config=CONFIG, is_clean=False))
     check(files.crashed(synced_only), log)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_no_start_takes_a_snapshot_back_that_is_durable(seed: int) -> None:
+    """Simulation seeds 711782 and 712136: a crash has brought back a segment that was deleted, and
+    so the start goes over the beginning of the newest one."""
+    files = CrashFiles(sector_bytes=64)
+    log = written(files)
+    path = f"{DIRECTORY}/{0:020d}.log"
+    first = files.read_whole(path)
+    log = without_beginning(log)
+    files.write_atomically(path, first)
+    start = log.log_start_offset
+    files = files.crashed(synced_only)
+    open_log(files, config=CONFIG, is_clean=False, log_start_offset=start)
+    check(files.crashed(sampled(Random(seed)) if seed else synced_only), log)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_what_is_left_before_the_beginning_of_a_log_is_not_all_that_was_there(
+    is_clean: bool,
+) -> None:
+    """Simulation seeds 711782 and 712136: a crash has brought back the first of the segments that
+    were deleted, and no other one, and taken the newest sidecar."""
+    files = MemoryFiles()
+    log = open_log(files)
+    append(log, from_producer(0))
+    log.roll(NOW_MS)
+    first = files.read_whole(f"{DIRECTORY}/{0:020d}.log")
+    append(log, from_producer(1))
+    log.roll(NOW_MS)
+    append_each(log, 1)
+    log.flush()
+    log.checkpoint()
+    without_beginning(log).close()
+    files.write_whole(f"{DIRECTORY}/{0:020d}.log", first)
+    files.write_whole(f"{DIRECTORY}/{1:020d}.snapshot", ProducerState().snapshot().kafka)
+    for offset in (2, 3):
+        files.remove(f"{DIRECTORY}/{offset:020d}.producers")
+    log = open_log(
+        files, is_clean=is_clean, recovery_point=3 if is_clean else 2, log_start_offset=2
+    )
+    assert append(log, from_producer(1)).is_duplicate
+    assert append(log, from_producer(2)).base_offset == 3
 
 
 def test_a_producer_whose_newest_snapshots_are_damaged_goes_on() -> None:
