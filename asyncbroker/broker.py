@@ -242,8 +242,8 @@ class Broker:
                 level, "the broker was not stopped in order: recovering, leader epoch %d", epoch
             )
         plan.changes.append(SetValue(LEADER_EPOCH, str(epoch)))
-        wall_ms = self.clock.wall_ms()
-        if int(state.values.get(LAST_SEEN, wall_ms + 1)) > wall_ms:
+        wall_ms, last_seen = self.clock.wall_ms(), state.values.get(LAST_SEEN)
+        if last_seen is None or int(last_seen) > wall_ms:
             # Or a start after a jump of the clock would have nothing to tell it by. A clock that
             # went back is believed: by the old time nobody could tell that it jumps ahead again.
             plan.changes.append(SetValue(LAST_SEEN, str(wall_ms)))
@@ -301,8 +301,7 @@ class Broker:
             forget_offsets=self._forget_offsets,
         )
         self.log_starts = LogStarts(self._logs, self.storage, self._removals)
-        last_seen = state.values.get(LAST_SEEN)
-        self.storage.trust_time(None if last_seen is None else int(last_seen))
+        self.storage.trust_time(int(state.values[LAST_SEEN]))
         self.commits.use_journal(
             self._logs,
             self.config.log_journal_stretch_max_bytes,

@@ -90,8 +90,8 @@ class Storage:
         self.metrics = StorageMetrics()
         self._trusted_time = TrustedTime(clock.monotonic(), clock.wall_ms())
 
-    def trust_time(self, last_seen_ms: int | None) -> None:
-        """Begins with the time that an earlier run remembered, if there is one."""
+    def trust_time(self, last_seen_ms: int) -> None:
+        """Begins with the time that was remembered last, by an earlier run or by this start."""
         clock = self.clock
         self._trusted_time = TrustedTime(clock.monotonic(), clock.wall_ms(), last_seen_ms)
 

@@ -65,6 +65,13 @@ class Outcome(NamedTuple):
     refused: list[int]
 
 
+def holding(data: bytearray) -> File:
+    """A file with these bytes."""
+    file = MemoryFiles().open("log", create=True)
+    file.pwrite(data, 0)
+    return file
+
+
 def stamped(offset: int, *values: bytes) -> bytearray:
     """A batch at an offset."""
     written = batch(*values)
@@ -90,8 +97,7 @@ def scanned(seed: int, damages: dict[str, Damage], count: int, *, is_newest: boo
     for number in damaged:
         damage = damages[chance.choice(list(damages))]
         damage(data, places[number][0], sizes[number], chance)
-    file = MemoryFiles().open("log", create=True)
-    file.pwrite(data, 0)
+    file = holding(data)
     scan = BatchScan(
         file, 0, len(data), end_offset=None if is_newest else offset, promised_offset=offset
     )
@@ -142,8 +148,7 @@ def test_between_one_that_is_all_damaged_and_one_of_a_wrong_length_none_is_refus
             at, end = places[number : number + 2]
             for name in damages:
                 OTHERS[name](data, at, end - at, chance)
-        file = MemoryFiles().open("log", create=True)
-        file.pwrite(data, 0)
+        file = holding(data)
         scan = BatchScan(file, 0, len(data), promised_offset=6)
         good = [each.position for each in scan.run(0, 0) if isinstance(each, GoodBatch)]
         assert good == [places[number] for number in (0, 2, 4, 5)], seed
@@ -166,8 +171,7 @@ def test_a_log_with_gaps_is_read_once() -> None:
     while len(data) < 5 << 20:
         data += stamped(offset, bytes(100_000))
         offset += 2
-    file = MemoryFiles().open("log", create=True)
-    file.pwrite(data, 0)
+    file = holding(data)
     counting = CountingFile(file)
     scan = BatchScan(counting, 0, len(data), end_offset=offset)
     assert all(isinstance(found, GoodBatch) for found in scan.run(0, 0))
@@ -184,41 +188,10 @@ def test_a_damaged_batch_tells_of_the_next_one_whether_its_offset_lies(is_newest
         data += stamped(4, b"e", b"f")
         flip(data, lying - 1, random.Random(bit))
         data[lying + 7 - bit // 8] ^= 1 << bit % 8
-        file = MemoryFiles().open("log", create=True)
-        file.pwrite(data, 0)
+        file = holding(data)
         scan = BatchScan(file, 0, len(data), end_offset=None if is_newest else 6, promised_offset=6)
         found = [each.position for each in scan.run(0, 0) if isinstance(each, GoodBatch)]
         assert found == [good], bit
-
-
-@pytest.mark.parametrize("is_newest", [True, False])
-def test_between_damage_and_known_damage_no_offset_is_beyond_what_is_known(is_newest: bool) -> None:
-    """Simulation seed 586992."""
-    for bit in range(64):
-        data = bytearray()
-        places = []
-        for offset in range(5):
-            places.append(len(data))
-            data += stamped(offset, b"%d" % offset)
-        for damaged in (1, 3):
-            flip(data, places[damaged + 1] - 1, random.Random(bit))
-        data[places[2] + 7 - bit // 8] ^= 1 << bit % 8
-        known = DamagedRange(0, places[3], places[4], 3, 4)
-        file = MemoryFiles().open("log", create=True)
-        file.pwrite(data, 0)
-        scan = BatchScan(
-            file,
-            0,
-            len(data),
-            end_offset=None if is_newest else 1 << 40,
-            promised_offset=5,
-            holes={places[3]: known},
-        )
-        found = list(scan.run(0, 0))
-        good = [each for each in found if isinstance(each, GoodBatch)]
-        gaps = [each for each in found if not isinstance(each, GoodBatch)]
-        assert [each.position for each in good] == [0, places[4]], bit
-        assert [gap.range_in(0, 5)[3:] for gap in gaps] == [(1, 3), (3, 4)], bit
 
 
 def with_lie(
@@ -241,14 +214,35 @@ def with_lie(
 
 
 @pytest.mark.parametrize("is_newest", [True, False])
+def test_between_damage_and_known_damage_no_offset_is_beyond_what_is_known(is_newest: bool) -> None:
+    """Simulation seed 586992."""
+    for bit in range(64):
+        data, places = with_lie(bit, (1, 1, 1, 1, 1), (1, 3), 2)
+        known = DamagedRange(0, places[3], places[4], 3, 4)
+        file = holding(data)
+        scan = BatchScan(
+            file,
+            0,
+            len(data),
+            end_offset=None if is_newest else 1 << 40,
+            promised_offset=5,
+            holes={places[3]: known},
+        )
+        found = list(scan.run(0, 0))
+        good = [each for each in found if isinstance(each, GoodBatch)]
+        gaps = [each for each in found if not isinstance(each, GoodBatch)]
+        assert [each.position for each in good] == [0, places[4]], bit
+        assert [gap.range_in(0, 5)[3:] for gap in gaps] == [(1, 3), (3, 4)], bit
+
+
+@pytest.mark.parametrize("is_newest", [True, False])
 def test_a_batch_that_damage_before_it_confirms_is_true_though_one_behind_lies(
     is_newest: bool,
 ) -> None:
     """Simulation seed 609082. The third batch is good: the second one says its offset as well."""
     for bit in range(64):
         data, places = with_lie(bit, (3, 3, 1, 1, 1, 1), (1, 4), 3)
-        file = MemoryFiles().open("log", create=True)
-        file.pwrite(data, 0)
+        file = holding(data)
         scan = BatchScan(
             file,
             0,
@@ -268,8 +262,7 @@ def test_a_lie_between_damage_takes_no_batch_with_it_that_the_damage_confirms(
     """Simulation seed 606993. The last batch is good: the one before it says its offset as well."""
     for bit in range(64):
         data, places = with_lie(bit, (3, 2, 1, 3, 2), (0, 1, 3), 2)
-        file = MemoryFiles().open("log", create=True)
-        file.pwrite(data, 0)
+        file = holding(data)
         end_offset = None if is_newest else 1 << 40
         scan = BatchScan(file, 0, len(data), end_offset=end_offset, promised_offset=11)
         good = [each.position for each in scan.run(0, 0) if isinstance(each, GoodBatch)]
@@ -284,8 +277,7 @@ def test_of_two_damaged_stretches_the_known_one_bounds_what_lies_before_the_othe
     for bit in range(3, 64):
         data, places = with_lie(bit, (1, 2, 1, 1, 1, 1), (3,), 2)
         data[places[1] + 23] = data[places[1] + 57] = 0x40
-        file = MemoryFiles().open("log", create=True)
-        file.pwrite(data, 0)
+        file = holding(data)
         scan = BatchScan(
             file,
             0,
@@ -302,8 +294,7 @@ def test_nothing_is_served_at_an_offset_behind_the_end_of_the_log() -> None:
     for bit in range(2, 64):
         data, places = with_lie(bit, (1, 1, 1), (), 2)
         data[places[1] : places[2]] = bytes(places[2] - places[1])
-        file = MemoryFiles().open("log", create=True)
-        file.pwrite(data, 0)
+        file = holding(data)
         scan = BatchScan(file, 0, len(data), promised_offset=3, offset_limit=3)
         good = [each.position for each in scan.run(0, 0) if isinstance(each, GoodBatch)]
         assert good == [0], bit
